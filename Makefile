@@ -1,0 +1,39 @@
+# Everything a newcomer runs. Each target makes what it needs; nothing but Python 3.11+, git and make is expected.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p && break; done)
+VENV   := .venv
+BIN    := $(VENV)/bin
+export PYTHONUNBUFFERED := 1
+
+.PHONY: demo test check fix docs bench clean
+
+# The stamps remember which pyproject.toml an environment was made from.
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("turnkeeper needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	@touch $@
+$(VENV)/.demo: $(VENV)/.made pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	@touch $@
+$(VENV)/.dev: $(VENV)/.demo pyproject.toml
+	$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+demo: $(VENV)/.demo          ## the main job: collect rollouts across a weight update
+	$(BIN)/turnkeeper demo $(ARGS)
+
+test: check                  ## everything CI runs
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev          ## format, lint, types, import table
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest tests/test_architecture.py
+
+fix: $(VENV)/.dev            ## format and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,30 @@
+"""The ``turnkeeper`` command group and its exit codes."""
+
+import typer
+
+from turnkeeper import __version__
+
+app = typer.Typer(
+    name="turnkeeper",
+    help="The session server for agentic reinforcement learning.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+) -> None:
+    """The session server for agentic reinforcement learning."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,230 @@
+"""Every error that turnkeeper raises on purpose.
+
+::
+
+    TurnkeeperError                        500
+    |- ConfigError                         exit status 2
+    |  `- ArgumentErrors                   all violated rules at once
+    |- RequestError                        400  a body or field is malformed, or asks for what is refused
+    |  |- HistoryDivergedError             400  the messages contradict the stored path beyond the allowed rollback
+    |  |- RoleNotAppendableError           400  the family cannot append this role in place
+    |  |- TruncatedTurnError               400  extends a turn that ended by length
+    |  |- TemplateError                    400  the chat template refuses these messages
+    |  |- TurnLimitError                   400  the session has all the turns it may have
+    |  |- ContextLengthError               400  the prompt, or the session, is over its token limit
+    |  `- UnrecordedGenerationError        400  a pass-through route would generate without a record
+    |- AuthenticationError                 401  no session behind the key
+    |- SessionNotFoundError                404
+    |  |- SessionExpiredError              404
+    |  `- SessionClosedError               404  deleted, or takes no further turns
+    |- RouteNotServedError                 404  a route that is not for agents
+    |- BodyTooLargeError                   413
+    |- AssemblyError                       422  turns do not make a sample
+    |  `- HookError                        422  a picker or postprocessor failed or broke its contract
+    |- CapacityError                       429  a limit of the server, named
+    |- TokenIntegrityError                 500  a prompt does not start with its parent's path
+    `- EngineError                         502  no connection, reset or broken reply
+       |- EngineProtocolError              502  the reply lacks or contradicts what a turn needs
+       |- EngineRefusedError               400 or 429, the engine's own
+       |- EnginePausedError                503  the gate's deadline passed; retryable
+       |- TurnAbortedError                 503  an abort that belongs to no weight update; not retryable
+       `- EngineTimeoutError               504
+
+A class fixes ``status``, ``code`` (its name in snake case without ``Error``) and ``is_retryable``. An instance
+carries one sentence that says what was expected, what came and where, an optional ``hint`` that says what to
+do, and ``facts``, JSON-ready values for programs. To add one: derive from the nearest parent, set the class
+attributes that differ, add the line above. Instances pickle, since they cross processes.
+"""
+
+import re
+from typing import Any, ClassVar
+
+
+class TurnkeeperError(Exception):
+    """The root: something that turnkeeper can explain."""
+
+    status: ClassVar[int] = 500
+    is_retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
+        """Say what happened.
+
+        Args:
+            message: expected, found and where, in one sentence.
+            hint: what the reader can do about it.
+            facts: JSON-ready values behind the message.
+        """
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.facts: dict[str, Any] = facts
+
+    def __init_subclass__(cls) -> None:
+        """Give each class its code."""
+        super().__init_subclass__()
+        cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__.removesuffix("Error")).lower()
+
+    code: ClassVar[str] = "internal"
+
+    @property
+    def http_status(self) -> int:
+        """The status that goes on the wire."""
+        return self.status
+
+    @property
+    def retry_after_s(self) -> int | None:
+        """Seconds after which a retry makes sense; None when it never does or nobody knows."""
+        value = self.facts.get("retry_after_s")
+        if isinstance(value, int):
+            return value
+        return 1 if self.is_retryable and self.http_status in (429, 503) else None
+
+    def __str__(self) -> str:
+        """The message, with its hint behind it."""
+        return f"{self.message} (hint: {self.hint})" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by message, hint and facts."""
+        return _rebuild, (type(self), self.message, self.hint, self.facts)
+
+
+def _rebuild(cls: type[TurnkeeperError], message: str, hint: str, facts: dict[str, Any]) -> TurnkeeperError:
+    return cls(message, hint=hint, **facts)
+
+
+class ConfigError(TurnkeeperError):
+    """An option, a file it names, or a combination of options cannot work."""
+
+
+class ArgumentErrors(ConfigError, ValueError, AssertionError):  # noqa: N818 - it holds several
+    """All violated argument rules at once; the text is the messages joined by newlines."""
+
+
+class RequestError(TurnkeeperError):
+    """A body or field is malformed for its dialect, or asks for something that is refused."""
+
+    status = 400
+
+
+class HistoryDivergedError(RequestError):
+    """The messages contradict the stored path by more than the allowed rollback."""
+
+
+class RoleNotAppendableError(RequestError):
+    """The family cannot append this role without rendering earlier messages again."""
+
+
+class TruncatedTurnError(RequestError):
+    """The request extends a turn that ended by length, and the server closes those."""
+
+
+class TemplateError(RequestError):
+    """The checkpoint's chat template refuses these messages."""
+
+
+class TurnLimitError(RequestError):
+    """The session has all the turns it may have."""
+
+
+class ContextLengthError(RequestError):
+    """The prompt does not fit; facts: ``prompt_tokens``, ``limit_tokens``."""
+
+
+class UnrecordedGenerationError(RequestError):
+    """A pass-through route would generate tokens that no turn records."""
+
+
+class AuthenticationError(TurnkeeperError):
+    """No session stands behind the key."""
+
+    status = 401
+
+
+class SessionNotFoundError(TurnkeeperError):
+    """No session has this id."""
+
+    status = 404
+
+
+class SessionExpiredError(SessionNotFoundError):
+    """The session was idle for longer than its time to live."""
+
+
+class SessionClosedError(SessionNotFoundError):
+    """The session was deleted while the request ran, or takes no further turns."""
+
+
+class RouteNotServedError(TurnkeeperError):
+    """The route is not for agents."""
+
+    status = 404
+
+
+class BodyTooLargeError(TurnkeeperError):
+    """The body is over the limit."""
+
+    status = 413
+
+
+class AssemblyError(TurnkeeperError):
+    """Turns do not make a sample; the message names the turn and the invariant."""
+
+    status = 422
+
+
+class HookError(AssemblyError):
+    """A picker or postprocessor raised or broke its contract; the message names it."""
+
+
+class CapacityError(TurnkeeperError):
+    """A limit of the server is reached; the message names it."""
+
+    status = 429
+    is_retryable = True
+
+
+class TokenIntegrityError(TurnkeeperError):
+    """A prompt does not start with its parent's path; facts: ``index``, ``expected``, ``found``."""
+
+
+class EngineError(TurnkeeperError):
+    """No connection, a reset or a broken reply; facts: ``url``."""
+
+    status = 502
+    is_retryable = True
+
+
+class EngineProtocolError(EngineError):
+    """The reply lacks or contradicts what a turn needs: logprobs, lengths, rows."""
+
+    is_retryable = False
+
+
+class EngineRefusedError(EngineError):
+    """The engine answered 400 or 429 itself; facts: ``engine_status``, ``retry_after_s``."""
+
+    @property
+    def http_status(self) -> int:
+        """The engine's own status."""
+        return int(self.facts.get("engine_status", 400))
+
+    is_retryable = False
+
+
+class EnginePausedError(EngineError):
+    """The engines are paused for longer than a turn waits."""
+
+    status = 503
+
+
+class TurnAbortedError(EngineError):
+    """The engine aborted the turn, and no weight update explains it."""
+
+    status = 503
+    is_retryable = False
+
+
+class EngineTimeoutError(EngineError):
+    """The engine gave no answer in time."""
+
+    status = 504

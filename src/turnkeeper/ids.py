@@ -1,0 +1,28 @@
+"""The identifiers of sessions and turns. Knows no clock and no source of randomness."""
+
+import re
+from typing import NewType
+
+SessionId = NewType("SessionId", str)
+"""32 lower-case hexadecimal digits."""
+
+TurnId = NewType("TurnId", int)
+"""The place of a turn in its session's commit order, from 0."""
+
+_SESSION_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def build_session_id(random_bytes: bytes) -> SessionId:
+    """Spell 16 random bytes as a session id.
+
+    Raises:
+        ValueError: not 16 bytes.
+    """
+    if len(random_bytes) != 16:
+        raise ValueError(f"a session id is made of 16 bytes, got {len(random_bytes)}")
+    return SessionId(random_bytes.hex())
+
+
+def parse_session_id(text: str) -> SessionId | None:
+    """Read a session id; None when the text has another form."""
+    return SessionId(text) if _SESSION_ID.fullmatch(text) else None

@@ -1,0 +1,96 @@
+"""The shape of the code.
+
+1. Who may import whom: a package imports only packages of rows above its own, and those of BESIDE.
+2. The pure packages touch no socket, clock, environment, random source, log or file.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
+
+ROWS: tuple[tuple[str, ...], ...] = (
+    ("ids", "jsontypes", "errors"),
+    ("core", "matching", "rendering", "routing", "samples"),
+    ("config", "engines", "store", "metrics", "tiny", "client"),
+    ("service",),
+    ("http", "workers", "rollout", "dashboard"),
+    ("testing", "bench", "demo", "cli"),
+)
+"""A package may import itself and every row above its own."""
+
+BESIDE: dict[str, tuple[str, ...]] = {
+    "cli": ("bench", "demo"),
+    "samples": ("core", "routing"),
+    "errors": (),
+    "core": ("routing",),
+}
+"""Packages of the same row that a package may import as well, each for its reason: samples are cut out of
+core's turns and routing's rows; a turn of core holds its patch of rows; the command line starts the demo and
+the bench."""
+
+PURE = ("core", "matching", "rendering", "routing", "samples", "ids", "jsontypes", "errors")
+IMPURE_MODULES = {
+    "asyncio",
+    "socket",
+    "time",
+    "datetime",
+    "os",
+    "random",
+    "secrets",
+    "uuid",
+    "logging",
+    "threading",
+    "subprocess",
+    "pathlib",
+    "aiohttp",
+    "fastapi",
+}
+
+
+def _package(path: Path) -> str:
+    return path.relative_to(SRC).parts[0].removesuffix(".py")
+
+
+def _imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import; write the whole name"
+            found.add(node.module or "")
+            if node.module == "turnkeeper":
+                found.update(f"turnkeeper.{alias.name}" for alias in node.names)
+    return found
+
+
+def _allowed(package: str) -> set[str]:
+    row = next(index for index, names in enumerate(ROWS) if package in names)
+    above = {name for names in ROWS[:row] for name in names}
+    return above | {package, *BESIDE.get(package, ())}
+
+
+MODULES = sorted(path for path in SRC.rglob("*.py") if _package(path) not in ("__init__", "__main__"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
+def test_a_module_imports_only_what_stands_above_it(path: Path) -> None:
+    names = {parts[1] for name in _imports(path) if (parts := name.split("."))[0] == "turnkeeper" and len(parts) > 1}
+    assert names - {"__version__"} <= _allowed(_package(path))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if _package(path) in PURE], ids=lambda path: str(path.relative_to(SRC))
+)
+def test_a_pure_module_touches_nothing_outside(path: Path) -> None:
+    roots = {name.split(".")[0] for name in _imports(path)}
+    assert not roots & IMPURE_MODULES
+    calls = {
+        node.func.id
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert not calls & {"open", "print", "input"}
