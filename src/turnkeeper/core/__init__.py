@@ -1,0 +1,1 @@
+"""Sessions as pure data: what happened, and what is true now."""

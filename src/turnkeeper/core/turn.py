@@ -1,0 +1,136 @@
+"""The values a turn is made of, from request to record.
+
+::
+
+    TurnRequest --begin--> PendingTurn --(renderer)--> Prompt --(engine)--> Completion --commit--> Turn
+
+Nothing here mutates. A turn stores only what it adds to its parent: the messages, the prompt ids, the completion and
+its patch of routing rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.core.tokens import TokenIds
+from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.routing import RoutingRows
+
+
+class FinishReason(StrEnum):
+    """Why a completion ended. An aborted one is never recorded, so abort is not among them."""
+
+    STOP = "stop"
+    """A stop token or stop string was sampled."""
+    LENGTH = "length"
+    """The token budget ran out: the turn is truncated."""
+    TOOL_CALLS = "tool_calls"
+    """Stopped, and the message holds tool calls."""
+    CONTENT_FILTER = "content_filter"
+    """The engine withheld text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSpan:
+    """Completion tokens start..stop were sampled under one weight version."""
+
+    version: str | None
+    """The engine's label; None where nobody knows, which is never replaced by a guess."""
+    start: int
+    """First completion position, from 0."""
+    stop: int
+    """One past the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRequest:
+    """What an agent asked for, in the canonical form that every dialect translates to."""
+
+    messages: tuple[Message, ...]
+    """The whole conversation, chat-completions form, not empty."""
+    tools: tuple[JsonObject, ...] = ()
+    """Function tools in chat-completions form, as rendered into the prompt."""
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The request's own chat template arguments, before the family's are merged in."""
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The effective sampler under chat-completions names, pins applied (``max_tokens``, ``temperature``, ...)."""
+    forwarded: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Body fields that turnkeeper does not read: they go to the engine as they came."""
+    digest: str = ""
+    """What makes two requests the same: messages, tools, template arguments and sampling."""
+    dialect: str = "chat"
+    """chat, messages or responses."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The harness headers that name a conversation (lower-case names): for labels, never for attaching."""
+    notes: tuple[str, ...] = ()
+    """What the dialect left out or changed, for the record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """How a turn's prompt follows from its parent: the parent's path less ``trim`` ids, then ``ids``."""
+
+    trim: int
+    """How many trailing ids of the parent's path are not repeated in place: 0 or 1; 0 for a root."""
+    ids: TokenIds
+    """Shape [P]: the appended prompt ids (all prompt ids for a root), generation prompt included."""
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The effective chat template arguments, the family's pinned ones included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What the engine sampled, checked. ``ids`` and ``logprobs`` are parallel."""
+
+    ids: TokenIds
+    """Shape [C]: the sampled ids, stop token included."""
+    logprobs: NDArray[np.float64]
+    """Shape [C], natural log, finite."""
+    message: Message
+    """The assistant message as delivered; its spelling is what later requests are matched against."""
+    finish_reason: FinishReason
+    versions: tuple[VersionSpan, ...]
+    """Covers 0..C in order, without gaps."""
+    weight_version: str | None = None
+    """``meta_info.weight_version``: the engine's version at the end of the request; None when it sent none."""
+    rows: RoutingRows | None = None
+    """The patch of this turn: rows ``max(0, len(parent path) - 1) .. len(path) - 1``; None without routing replay."""
+    indexer_rows: NDArray[np.int32] | None = None
+    """Shape [len(path) - 1, layers, topk]: the whole indexer payload; None when not requested."""
+    matched_stop: int | str | None = None
+    """The stop token id or string that ended it; None otherwise."""
+    cached_tokens: int = 0
+    """How many prompt tokens the engine took from its prefix cache."""
+    response_id: str = ""
+    """The id under which the reply was delivered."""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The engine's ``meta_info`` less the lists and payloads that stand above."""
+    marks: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What is notable (``rows_recomputed``, ``bad_rows_from``, ``rows_changed``, ``pieces`` ...): JSON-ready."""
+    started_at: float = 0.0
+    """Unix seconds when the engine call began."""
+    finished_at: float = 0.0
+    """Unix seconds when the engine's reply was complete."""
+
+    def __post_init__(self) -> None:
+        """Parallel lists are equally long, logprobs are finite, versions cover every token."""
+        if len(self.logprobs) != len(self.ids):
+            raise ValueError(f"{len(self.ids)} ids but {len(self.logprobs)} logprobs")
+        if not np.isfinite(self.logprobs).all():
+            raise ValueError("a sampled token has a logprob that is not finite")
+        position = 0
+        for span in self.versions:
+            if span.start != position or span.stop < span.start:
+                raise ValueError(f"version spans leave a gap at completion position {position}")
+            position = span.stop
+        if position != len(self.ids):
+            raise ValueError(f"version spans cover {position} of {len(self.ids)} tokens")
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the budget ended it."""
+        return self.finish_reason is FinishReason.LENGTH
