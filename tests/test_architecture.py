@@ -12,7 +12,7 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
 
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("ids", "jsontypes", "errors"),
+    ("ids", "jsontypes", "errors", "choices"),
     ("core", "matching", "rendering", "routing", "samples"),
     ("config", "engines", "store", "metrics", "tiny", "client"),
     ("service",),
@@ -31,7 +31,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
 core's turns and routing's rows; a turn of core holds its patch of rows; the command line starts the demo and
 the bench."""
 
-PURE = ("core", "matching", "rendering", "routing", "samples", "ids", "jsontypes", "errors")
+PURE = ("core", "matching", "rendering", "routing", "samples", "ids", "jsontypes", "errors", "choices")
 IMPURE_MODULES = {
     "asyncio",
     "socket",

@@ -1,0 +1,107 @@
+"""The closed choices that an operator makes, each word once.
+
+An option's value, a row of the docs and a branch in the code use the same member. Knows no defaults: those stand
+with the options.
+"""
+
+from enum import StrEnum
+
+
+class HistoryKind(StrEnum):
+    """How a session's forest of turns is read."""
+
+    LINEAR = "linear"
+    """One live path; a small step back is a retry; one sample."""
+    TREE = "tree"
+    """Every path is live; each picked leaf is a sample."""
+
+
+class OnToolsChange(StrEnum):
+    """A request that continues a path with other tools or template arguments than its root."""
+
+    FORK = "fork"
+    """Starts a new root."""
+    KEEP = "keep"
+    """Goes on with the stored ids, and the turn is flagged."""
+    REFUSE = "refuse"
+    """Is a 400."""
+
+
+class OnTruncated(StrEnum):
+    """A request that extends a turn which ended by length."""
+
+    CLOSE = "close"
+    """Is a 400."""
+    BRIDGE = "bridge"
+    """Goes on behind the closing ids that the model never sampled, with loss 0 on them."""
+
+
+class PauseMode(StrEnum):
+    """What a weight update does to generation in flight."""
+
+    ABORT = "abort"
+    """It ends with the tokens it has."""
+    RETRACT = "retract"
+    """It is queued again, and its KV cache is computed again under the new weights."""
+    IN_PLACE = "in_place"
+    """It is frozen and resumes on its KV cache."""
+
+
+class OnAbort(StrEnum):
+    """A turn that a weight update aborted."""
+
+    RESTART = "restart"
+    """Is generated again: one version for all its tokens."""
+    RESUME = "resume"
+    """Goes on from its partial tokens."""
+    FAIL = "fail"
+    """Is answered 503 with Retry-After."""
+
+
+class RowsKept(StrEnum):
+    """Which routing rows a sample carries where a later payload differs from an earlier one."""
+
+    DECODE = "decode"
+    """Those of the forward that sampled the token."""
+    LATEST = "latest"
+    """Those of the newest payload."""
+
+
+class OnRecomputed(StrEnum):
+    """A turn whose rows were computed again inside the engine after tokens had been sampled."""
+
+    KEEP = "keep"
+    """Is marked, and trains."""
+    MASK = "mask"
+    """Is marked, and does not train."""
+    FAIL = "fail"
+    """Is a 502."""
+
+
+class OnBadRows(StrEnum):
+    """A reply whose routing rows cannot be true."""
+
+    FAIL = "fail"
+    """Is a 502 that names the likely cause."""
+    MASK = "mask"
+    """Is recorded, without loss from the first bad row on."""
+
+
+class EngineKind(StrEnum):
+    """Whose wire the engine speaks."""
+
+    AUTO = "auto"
+    """Found out by asking it."""
+    SGLANG = "sglang"
+    """SGLang, or anything that speaks its wire."""
+    VLLM = "vllm"
+    """vLLM."""
+
+
+class EngineWire(StrEnum):
+    """Which route of the engine generates."""
+
+    CHAT = "chat"
+    """Chat completions with prompt ids: the engine parses the reply."""
+    GENERATE = "generate"
+    """Ids in and ids out: the reply is parsed here."""
