@@ -1,0 +1,207 @@
+"""Arithmetic tasks for an agent with a calculator: what the embedded engine is trained on and tested with.
+
+A task is played by an agent loop: the system prompt with the tool, the question, then the assistant's tool call,
+the tool's reply, and so on until the assistant answers in text. A task of two steps needs a second call with the
+result of the first.
+
+Training and held-out tasks share neither sentences (see :mod:`turnkeeper.tiny.phrasings`) nor operand pairs: a
+pair ``{left, right}`` of any step belongs to one of the two sides for good, decided by a hash of its numbers.
+
+The module knows neither tokens nor the model.
+"""
+
+import ast
+import operator
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.tiny.phrasings import HELD_OUT, TRAINING, Operation, Phrasings
+
+SYSTEM_PROMPT = "You are a careful assistant. Use the calculator for every step, then give the answer."
+"""The system message the model was trained with."""
+
+CALCULATOR_TOOL: JsonObject = {
+    "type": "function",
+    "function": {
+        "name": "calculate",
+        "description": "Evaluate one arithmetic expression.",
+        "parameters": {
+            "type": "object",
+            "properties": {"expression": {"type": "string"}},
+            "required": ["expression"],
+        },
+    },
+}
+"""The one tool of the tasks, in the form of chat completions."""
+
+MAX_EXPRESSION_CHARS = 200
+MAX_RESULT = 99_999
+"""No step of a task has a larger result."""
+
+TWO_STEP_SHARE = 0.5
+"""The share of tasks that need a second call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One question and what solves it."""
+
+    id: str
+    question: str
+    steps: tuple[str, ...]
+    """The expressions of a right solution in order, each as ``left sign right``."""
+    answer: str
+    """The result of the last step, as the calculator writes it."""
+
+
+def training_tasks(count: int, seed: int) -> tuple[Task, ...]:
+    """Draw tasks of the training side; the same arguments give the same tasks."""
+    return _draw_tasks(count, seed, is_held_out=False)
+
+
+def held_out_tasks(count: int, seed: int) -> tuple[Task, ...]:
+    """Draw tasks of the held-out side; the same arguments give the same tasks."""
+    return _draw_tasks(count, seed, is_held_out=True)
+
+
+def is_held_out_pair(left: int, right: int) -> bool:
+    """Whether the operand pair, in whatever order, belongs to the held-out side: one pair in five does."""
+    low, high = sorted((left, right))
+    return ((low * 1_000_003) ^ (high * 998_244_353)) // 128 % 5 == 0
+
+
+def is_solved(task: Task, final_text: str) -> bool:
+    """Whether the last number of the assistant's final text is the answer."""
+    numbers = re.findall(r"-?\d+(?:\.\d+)?", final_text)
+    return bool(numbers) and numbers[-1] == task.answer
+
+
+def calculate(expression: str) -> str:
+    """Evaluate an expression of numbers, ``+ - * /`` and brackets, exactly.
+
+    Returns:
+        The result: whole numbers as digits, others rounded to six decimals. For what it cannot evaluate a line
+        that starts with ``error:``; a tool's reply is text in either case, so nothing is raised.
+    """
+    if len(expression) > MAX_EXPRESSION_CHARS:
+        return f"error: the expression has more than {MAX_EXPRESSION_CHARS} characters"
+    if not re.fullmatch(r"[0-9.+\-*/() ]+", expression):
+        return "error: an expression holds only numbers, + - * / and brackets"
+    try:
+        value = _evaluate(ast.parse(expression.strip(), mode="eval").body)
+    except ZeroDivisionError:
+        return "error: division by zero"
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "error: this is not an arithmetic expression"
+    return _render_number(value)
+
+
+_SIGNS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def _evaluate(node: ast.expr) -> Fraction:
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return Fraction(str(value))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_evaluate(operand)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _SIGNS:
+            return _SIGNS[type(op)](_evaluate(left), _evaluate(right))
+        case _:
+            raise ValueError(ast.dump(node))
+
+
+def _render_number(value: Fraction) -> str:
+    if value.denominator == 1:
+        return str(value.numerator)
+    millionths = round(value * 10**6)
+    whole, rest = divmod(abs(millionths), 10**6)
+    return f"{'-' if millionths < 0 else ''}{whole}.{rest:06}".rstrip("0").rstrip(".")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    left: int
+    operation: Operation
+    right: int
+
+    @property
+    def expression(self) -> str:
+        return f"{self.left} {self.operation} {self.right}"
+
+    @property
+    def result(self) -> int:
+        return int(calculate(self.expression))
+
+
+def _draw_tasks(count: int, seed: int, *, is_held_out: bool) -> tuple[Task, ...]:
+    side = "held-out" if is_held_out else "training"
+    rng = random.Random(f"{side} {seed}")
+    phrasings = HELD_OUT if is_held_out else TRAINING
+    return tuple(
+        _draw_task(rng, phrasings, task_id=f"{side}-{seed}-{index}", is_held_out=is_held_out) for index in range(count)
+    )
+
+
+def _draw_task(rng: random.Random, phrasings: Phrasings, *, task_id: str, is_held_out: bool) -> Task:
+    steps = [_draw_first_step(rng, is_held_out=is_held_out)]
+    if rng.random() < TWO_STEP_SHARE:
+        steps.append(_draw_second_step(rng, steps[0].result, is_held_out=is_held_out))
+    return Task(
+        id=task_id,
+        question=_word_question(rng, phrasings, steps),
+        steps=tuple(step.expression for step in steps),
+        answer=str(steps[-1].result),
+    )
+
+
+def _draw_first_step(rng: random.Random, *, is_held_out: bool) -> _Step:
+    operation = rng.choice(tuple(Operation))
+    while True:
+        left, right = _draw_number(rng, 3), _draw_number(rng, 2 if operation is Operation.MULTIPLY else 3)
+        if operation is Operation.DIVIDE:  # that it comes out even
+            left, right = max(2, right % 100) * (left % 100 or 1), max(2, right % 100)
+        if operation is Operation.SUBTRACT:
+            left, right = max(left, right), min(left, right)
+        if left <= 999 and is_held_out_pair(left, right) == is_held_out:
+            return _Step(left=left, operation=operation, right=right)
+
+
+def _draw_second_step(rng: random.Random, left: int, *, is_held_out: bool) -> _Step:
+    while True:
+        operation = rng.choice(tuple(Operation))
+        right = _draw_number(rng, 3 if operation is Operation.ADD else 2)
+        if operation is Operation.DIVIDE and (right == 1 or left % right):
+            continue
+        if operation is Operation.SUBTRACT and right > left:
+            continue
+        if operation is Operation.MULTIPLY and left * right > MAX_RESULT:
+            continue
+        if is_held_out_pair(left, right) == is_held_out:
+            return _Step(left=left, operation=operation, right=right)
+
+
+def _draw_number(rng: random.Random, max_digits: int) -> int:
+    """A number of 1 to ``max_digits`` digits, each length as likely as the others."""
+    digits = rng.randint(1, max_digits)
+    return rng.randint(10 ** (digits - 1), 10**digits - 1)
+
+
+def _word_question(rng: random.Random, phrasings: Phrasings, steps: list[_Step]) -> str:
+    first = steps[0]
+    frame = rng.choice(phrasings.chained_frames if len(steps) > 1 else phrasings.frames)
+    noun = rng.choice(phrasings.nouns[first.operation]).format(a=first.left, b=first.right)
+    order = rng.choice(phrasings.orders[first.operation]).format(a=first.left, b=first.right)
+    then = ""
+    if len(steps) > 1:
+        then = rng.choice(phrasings.follow_ups[steps[1].operation]).format(c=steps[1].right)
+    return frame.format(np=noun, imp=order, Imp=order[:1].upper() + order[1:], then=then)
