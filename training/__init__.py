@@ -1,0 +1,1 @@
+"""Trains the embedded engine: scripts of the repository, not part of the package."""
