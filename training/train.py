@@ -1,0 +1,174 @@
+"""Train the embedded engine's weights and export them.
+
+    pip install -e '.[training]'
+    python -m training.make_tokenizer
+    python -m training.train --steps 3000 --out src/turnkeeper/tiny/data/weights.safetensors
+
+Needs torch on a CPU, nothing else. The same arguments give the same weights on the same machine and torch build.
+"""
+
+import argparse
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional
+
+from training.episodes import ANSWERS, Episode, encode_episodes, system_text
+from training.muon import Muon
+from training.torch_model import TorchModel
+from turnkeeper.tiny.shape import TinyShape, parameter_shapes
+from turnkeeper.tiny.tasks import held_out_tasks, training_tasks
+
+DATA = Path(__file__).parent.parent / "src" / "turnkeeper" / "tiny" / "data"
+BALANCE_WEIGHT = 0.02
+BATCHES_A_CHUNK = 8
+"""Episodes are sorted by length within so many batches, to pad little."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Episodes side by side."""
+
+    inputs_BS: Tensor
+    selected: Tensor
+    """Where, in the flattened inputs, an assistant token is to be predicted."""
+    targets: Tensor
+    """The assistant tokens at these places."""
+    owner: Tensor
+    """Which episode each belongs to."""
+
+
+def main() -> None:
+    """Train for the given steps and write the weights."""
+    args = _parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    tokenizer = Tokenizer.from_file(str(DATA / "tokenizer.json"))
+    shape = TinyShape(eos_token_id=tokenizer.token_to_id("<|im_end|>"))
+    model = TorchModel(shape, args.seed)
+    prefix = torch.tensor(tokenizer.encode(system_text()).ids)
+    optimizers = _build_optimizers(model, args.lr, args.muon_lr)
+    probe = build_batch(encode_episodes(tokenizer, held_out_tasks(300, seed=12), seed=0))
+    batches = _stream_batches(tokenizer, args.batch, args.seed)
+    began, tokens = time.monotonic(), 0
+    for step in range(1, args.steps + 1):
+        rate = _rate(step, args.steps)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * rate
+        batch = next(batches)
+        output = model(prefix, batch.inputs_BS, batch.selected)
+        loss = functional.cross_entropy(output.logits, batch.targets)
+        (loss + BALANCE_WEIGHT * output.balance).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        tokens += batch.inputs_BS.numel()
+        if step % args.report == 0 or step == args.steps:
+            spread = output.loads_LE.min().item(), output.loads_LE.max().item()
+            print(
+                f"step {step:5} loss {loss.item():.4f} solve {estimate_solved(model, prefix, probe):.3f} "
+                f"load {spread[0]:.3f}-{spread[1]:.3f} {tokens / (time.monotonic() - began):.0f} tok/s "
+                f"{time.monotonic() - began:.0f} s",
+                flush=True,
+            )
+        if step % args.snapshot == 0 or step == args.steps:
+            export(model, args.out.with_stem(f"{args.out.stem}-{step}") if step < args.steps else args.out)
+
+
+def build_batch(episodes: list[Episode]) -> Batch:
+    """Pad the episodes and find what is to be predicted."""
+    length = max(len(episode.ids) for episode in episodes) - 1
+    inputs = torch.zeros(len(episodes), length, dtype=torch.long)
+    selected: list[int] = []
+    targets: list[int] = []
+    owner: list[int] = []
+    for row, episode in enumerate(episodes):
+        inputs[row, : len(episode.ids) - 1] = torch.tensor(episode.ids[:-1])
+        for place, is_trained in enumerate(episode.is_trained[1:]):
+            if is_trained:
+                selected.append(row * length + place)
+                targets.append(episode.ids[place + 1])
+                owner.append(row)
+    return Batch(
+        inputs_BS=inputs, selected=torch.tensor(selected), targets=torch.tensor(targets), owner=torch.tensor(owner)
+    )
+
+
+@torch.no_grad()
+def estimate_solved(model: TorchModel, prefix: Tensor, batch: Batch) -> float:
+    """The mean probability that sampling plays an episode exactly so, whichever final text it takes."""
+    output = model(prefix, batch.inputs_BS, batch.selected)
+    logprobs = -functional.cross_entropy(output.logits, batch.targets, reduction="none")
+    sums = torch.zeros(len(batch.inputs_BS)).index_add(0, batch.owner, logprobs)
+    return (sums.exp() * len(ANSWERS)).mean().item()
+
+
+def export(model: TorchModel, path: Path) -> None:
+    """Write the weights as float16."""
+    arrays = {name: model[name].detach().numpy().astype(np.float16) for name in parameter_shapes(model.shape)}
+    save_file(arrays, path)
+
+
+def _stream_batches(tokenizer: Tokenizer, size: int, seed: int) -> Iterator[Batch]:
+    rng = random.Random(seed)
+    chunk = 0
+    while True:
+        tasks = training_tasks(size * BATCHES_A_CHUNK, seed=seed * 1_000_000 + chunk)
+        episodes = sorted(encode_episodes(tokenizer, tasks, seed=chunk), key=lambda episode: len(episode.ids))
+        starts = list(range(0, len(episodes), size))
+        rng.shuffle(starts)
+        for start in starts:
+            yield build_batch(episodes[start : start + size])
+        chunk += 1
+
+
+def _build_optimizers(model: TorchModel, lr: float, muon_lr: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices between activations, AdamW for the rest: embedding, router, norms."""
+    matrices = [
+        p for name, p in model.weights.items() if name.endswith(("qkv", "attn_out", "experts_in", "experts_out"))
+    ]
+    known = {id(p) for p in matrices}
+    rest = [p for p in model.parameters() if id(p) not in known]
+    if not muon_lr:
+        rest, matrices = [*rest, *matrices], []
+    adam = torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
+    found: list[torch.optim.Optimizer] = [adam]
+    if matrices:
+        found.append(Muon(matrices, lr=muon_lr))
+    for optimizer in found:
+        for group in optimizer.param_groups:
+            group["peak"] = group["lr"]
+    return found
+
+
+def _rate(step: int, steps: int) -> float:
+    """Warm up over 50 steps, hold, and go down linearly over the last 40 %."""
+    return min(step / 50, 1.0, (steps - step + 1) / (0.4 * steps))
+
+
+def _parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--batch", type=int, default=48)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--lr", type=float, default=3e-3, help="peak rate of AdamW")
+    parser.add_argument("--muon-lr", type=float, default=0.02, help="peak rate of Muon; 0 trains all with AdamW")
+    parser.add_argument("--report", type=int, default=50, help="steps between reports")
+    parser.add_argument("--snapshot", type=int, default=250, help="steps between snapshots beside --out")
+    parser.add_argument("--out", type=Path, default=DATA / "weights.safetensors")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
