@@ -1,0 +1,135 @@
+"""Canonical messages and tools: the chat-completions form that sessions store and renderers read.
+
+Every dialect ends here. What is malformed is refused by the path of its field (``messages[3].content[0].type``).
+Tool-call arguments stay the string that came.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from turnkeeper.errors import RequestError
+from turnkeeper.http.jsonbody import describe_json
+from turnkeeper.jsontypes import JsonObject, Message
+
+ROLES = ("system", "user", "assistant", "tool")
+"""``developer`` is read as ``system``, which it replaced."""
+
+
+def parse_messages(value: Any) -> tuple[Message, ...]:
+    """Read a chat-completions ``messages`` list.
+
+    Raises:
+        RequestError: not a list, empty, or a message is malformed.
+    """
+    if not isinstance(value, list) or not value:
+        found = "an empty list" if value == [] else describe_json(value)
+        raise RequestError(f"messages must be a list with at least one message, got {found}", param="messages")
+    items: list[Any] = value
+    return tuple(parse_message(item, f"messages[{index}]") for index, item in enumerate(items))
+
+
+def parse_message(value: Any, where: str) -> Message:
+    """Read one chat-completions message; ``where`` names it in errors."""
+    message = get_object(value, where)
+    role = message.get("role")
+    if role == "developer":
+        message, role = {**message, "role": "system"}, "system"
+    if role not in ROLES:
+        raise RequestError(
+            f"{where}.role must be one of {', '.join(ROLES)} or developer, got {role!r}", param=f"{where}.role"
+        )
+    _check_content(message.get("content"), f"{where}.content")
+    for name in ("reasoning_content", "reasoning", "name", "tool_call_id"):
+        _check_text(message.get(name), f"{where}.{name}")
+    if message.get("function_call") is not None:
+        raise RequestError(f"{where}.function_call is not served; send tool_calls", param=f"{where}.function_call")
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    if role != "assistant":
+        raise RequestError(f"{where}.tool_calls belongs to an assistant message, not to {role}", param=where)
+    return {**message, "tool_calls": _parse_tool_calls(calls, f"{where}.tool_calls")}
+
+
+def parse_tools(value: Any) -> tuple[JsonObject, ...]:
+    """Read a chat-completions ``tools`` list; null and a missing list are no tools.
+
+    Raises:
+        RequestError: not a list, or an entry that is no function with a name.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise RequestError(f"tools must be a list, got {describe_json(value)}", param="tools")
+    items: list[Any] = value
+    return tuple(_parse_tool(item, f"tools[{index}]") for index, item in enumerate(items))
+
+
+def get_object(value: Any, where: str) -> JsonObject:
+    """The value, if it is an object.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    if not isinstance(value, dict):
+        raise RequestError(f"{where} must be an object, got {describe_json(value)}", param=where)
+    return value  # pyright: ignore[reportUnknownVariableType] - foreign JSON
+
+
+def _parse_tool(value: Any, where: str) -> JsonObject:
+    tool = get_object(value, where)
+    if tool.get("type") != "function":
+        raise RequestError(f"{where}.type must be function, got {tool.get('type')!r}", param=f"{where}.type")
+    function = get_object(tool.get("function"), f"{where}.function")
+    if not isinstance(function.get("name"), str) or not function["name"]:
+        raise RequestError(f"{where}.function.name must be a string that is not empty", param=f"{where}.function.name")
+    return tool
+
+
+def _parse_tool_calls(value: Any, where: str) -> list[JsonObject]:
+    if not isinstance(value, list):
+        raise RequestError(f"{where} must be a list, got {describe_json(value)}", param=where)
+    items: list[Any] = value
+    return [_parse_tool_call(item, f"{where}[{index}]") for index, item in enumerate(items)]
+
+
+def _parse_tool_call(value: Any, where: str) -> JsonObject:
+    call = get_object(value, where)
+    function = get_object(call.get("function"), f"{where}.function")
+    if not isinstance(function.get("name"), str):
+        raise RequestError(f"{where}.function.name must be a string", param=f"{where}.function.name")
+    arguments = function.get("arguments")
+    if isinstance(arguments, dict):
+        # Some clients send the object where the protocol has its text; both mean the same call.
+        return {**call, "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)}}
+    if not isinstance(arguments, str | None):
+        raise RequestError(
+            f"{where}.function.arguments must be a string of JSON, got {describe_json(arguments)}", param=where
+        )
+    return call
+
+
+def _check_content(value: Any, where: str) -> None:
+    if value is None or isinstance(value, str):
+        return
+    if not isinstance(value, list):
+        raise RequestError(f"{where} must be a string, a list of text parts or null, got {describe_json(value)}", param=where)
+    parts: list[Any] = value
+    for index, part in enumerate(parts):
+        _check_part(part, f"{where}[{index}]")
+
+
+def _check_part(value: Any, where: str) -> None:
+    part: Mapping[str, Any] = get_object(value, where)
+    if part.get("type") != "text":
+        raise RequestError(
+            f"{where}.type must be text, got {part.get('type')!r}: sessions hold text only", param=f"{where}.type"
+        )
+    if not isinstance(part.get("text"), str):
+        raise RequestError(f"{where}.text must be a string, got {describe_json(part.get('text'))}", param=f"{where}.text")
+
+
+def _check_text(value: Any, where: str) -> None:
+    if not isinstance(value, str | None):
+        raise RequestError(f"{where} must be a string or null, got {describe_json(value)}", param=where)

@@ -1,0 +1,108 @@
+"""What a dialect is: one agent-facing API, as a pure translation.
+
+::
+
+    body --parse_request--> AgentCall --(service)--> AgentReply --render_reply / open_stream--> body or events
+    error --render_error--> body
+
+A dialect reads and writes JSON values and bytes. It knows no sockets, no sessions, no tokens and no clock. Everything it
+refuses is a ``RequestError`` that names the field. To add one: implement the two protocols below in a module of
+its own and add its instance to ``DIALECTS``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from turnkeeper.core.turn import TurnRequest
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.service.reply import AgentReply
+
+DecodeToken: TypeAlias = Callable[[int], str]
+"""One token id as text; given to calls that asked for the text of each token."""
+
+
+class ReplyStream(Protocol):
+    """One reply as server-sent events. Each method returns bytes that are complete events.
+
+    Any number of ``heartbeat`` calls is followed by exactly one of ``finish`` and ``fail``.
+    """
+
+    def heartbeat(self) -> bytes:
+        """An event that clients of this dialect accept and ignore; the first one opens the stream where needed."""
+        ...
+
+    def finish(self, reply: AgentReply) -> bytes:
+        """Everything that is still to be said, the terminal event included."""
+        ...
+
+    def fail(self, error: TurnkeeperError) -> bytes:
+        """The dialect's error event, after which nothing follows."""
+        ...
+
+
+class AgentCall(Protocol):
+    """A parsed request, with what the dialect must remember to shape its reply."""
+
+    @property
+    def request(self) -> TurnRequest:
+        """The canonical request; ``digest`` is still empty, sampling still without the session's pins."""
+        ...
+
+    @property
+    def wants_stream(self) -> bool:
+        """Whether the reply is a stream of events."""
+        ...
+
+    def render_reply(self, reply: AgentReply) -> bytes:
+        """The whole reply as one JSON body."""
+        ...
+
+    def open_stream(self, response_id: str) -> ReplyStream:
+        """The reply as events, under an id that is known before the reply is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParseContext:
+    """What a dialect may know beyond the body."""
+
+    headers: Mapping[str, str]
+    """The request's headers, names in lower case."""
+    decode_token: DecodeToken
+    """The text of one token id."""
+
+
+class Dialect(Protocol):
+    """One agent-facing API."""
+
+    @property
+    def name(self) -> str:
+        """chat, messages or responses: ``TurnRequest.dialect``."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """Where its turns are posted, behind ``/sessions/{id}/``: ``v1/chat/completions``."""
+        ...
+
+    def build_response_id(self, hex_digits: str) -> str:
+        """Spell 32 random hex digits as this dialect's id of a reply."""
+        ...
+
+    def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
+        """Read a body.
+
+        Raises:
+            RequestError: what is malformed or refused, by the name of its field.
+        """
+        ...
+
+    def choose_status(self, error: TurnkeeperError) -> int:
+        """The HTTP status under which clients of this dialect expect the error."""
+        ...
+
+    def render_error(self, error: TurnkeeperError) -> bytes:
+        """The error as this dialect's JSON body."""
+        ...

@@ -1,0 +1,96 @@
+"""JSON bodies of strangers: strict where it must be, forgiving where clients are known to slip.
+
+* ``NaN`` and ``Infinity`` are refused: they are not JSON, and a strict reader further on would choke on them.
+* A lone surrogate escape (``"\\ud83d"`` without its partner) becomes U+FFFD, the replacement character. It cannot be
+  written as UTF-8, and refusing it would end a conversation for one broken emoji in a tool result.
+* Whole numbers keep all their digits; a double would round those of 17 digits and more.
+"""
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+import orjson
+
+from turnkeeper.errors import RequestError
+from turnkeeper.jsontypes import JsonObject
+
+# What orjson would read as a double or refuse: the slower reader takes over. Both patterns may match inside strings,
+# which costs time, never truth.
+_LONG_NUMBER = re.compile(rb"\d{19}")
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def parse_object(body: bytes) -> JsonObject:
+    """Read a body that must be a JSON object.
+
+    Raises:
+        RequestError: the body is no JSON, or another JSON value.
+    """
+    value = parse_json(body)
+    if not isinstance(value, dict):
+        raise RequestError(f"the body must be a JSON object, got {describe_json(value)}")
+    return value  # pyright: ignore[reportUnknownVariableType] - foreign JSON
+
+
+def parse_optional_object(body: bytes) -> JsonObject:
+    """Read a body that may be left out."""
+    return parse_object(body) if body.strip() else {}
+
+
+def parse_json(body: bytes) -> Any:
+    """Read any JSON value.
+
+    Raises:
+        RequestError: the body is empty, no JSON, no UTF-8, or holds a number JSON does not have.
+    """
+    if not body.strip():
+        raise RequestError("the body is empty; a JSON object is expected")
+    try:
+        if _LONG_NUMBER.search(body) or _SURROGATE_ESCAPE.search(body):
+            return _replace_surrogates(json.loads(body.decode(), parse_constant=_refuse_constant, parse_float=_read_float))
+        return orjson.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"the body is not valid JSON: {error}") from error
+
+
+def encode_json(value: Any) -> bytes:
+    """Write a JSON value; whole numbers beyond 64 bits too.
+
+    Raises:
+        ValueError: the value holds what JSON cannot say.
+    """
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return json.dumps(_replace_surrogates(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def describe_json(value: Any) -> str:
+    """Name the kind of a JSON value for an error message."""
+    if value is None:
+        return "null"
+    kinds = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
+    return kinds.get(type(value), type(value).__name__)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _read_float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits[:40]} does not fit a double")
+    return value
+
+
+def _replace_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, list):
+        return [_replace_surrogates(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, dict):
+        return {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    return value

@@ -1,0 +1,50 @@
+"""Server-sent events as bytes. Knows no dialect.
+
+An event is ``event: NAME`` (optional) and ``data: ...`` lines, ended by a blank line. Everything sent here is whole
+events, so that a strict line parser never sees half of one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+STREAM_HEADERS: dict[str, str] = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    # Tells reverse proxies to pass events on as they come.
+    "x-accel-buffering": "no",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One received event."""
+
+    name: str | None
+    """What ``event:`` said; None without it."""
+    data: str
+    """The ``data:`` lines, joined by newlines."""
+
+
+def encode_event(payload: Any, name: str | None = None) -> bytes:
+    """One event whose data is a JSON value."""
+    return encode_text_event(orjson.dumps(payload), name)
+
+
+def encode_text_event(data: bytes, name: str | None = None) -> bytes:
+    """One event whose data is ready text without newlines."""
+    head = b"" if name is None else b"event: " + name.encode() + b"\n"
+    return head + b"data: " + data + b"\n\n"
+
+
+def parse_events(stream: bytes) -> Iterator[Event]:
+    """Read a complete stream back; comments are skipped, an event that is not ended by a blank line is left out."""
+    *blocks, _ = stream.decode().replace("\r\n", "\n").split("\n\n")
+    for block in blocks:
+        fields = [line.partition(":")[::2] for line in block.split("\n") if line and not line.startswith(":")]
+        data = [value.removeprefix(" ") for key, value in fields if key == "data"]
+        names = [value.removeprefix(" ") for key, value in fields if key == "event"]
+        if data:
+            yield Event(name=names[-1] if names else None, data="\n".join(data))
