@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import orjson
 
 from turnkeeper.errors import RequestError
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, is_array, is_object
 
 # What orjson would read as a double or refuse: the slower reader takes over. Both patterns may match inside strings,
 # which costs time, never truth.
@@ -29,9 +29,9 @@ def parse_object(body: bytes) -> JsonObject:
         RequestError: the body is no JSON, or another JSON value.
     """
     value = parse_json(body)
-    if not isinstance(value, dict):
+    if not is_object(value):
         raise RequestError(f"the body must be a JSON object, got {describe_json(value)}")
-    return value  # pyright: ignore[reportUnknownVariableType] - foreign JSON
+    return value
 
 
 def parse_optional_object(body: bytes) -> JsonObject:
@@ -49,7 +49,9 @@ def parse_json(body: bytes) -> Any:
         raise RequestError("the body is empty; a JSON object is expected")
     try:
         if _LONG_NUMBER.search(body) or _SURROGATE_ESCAPE.search(body):
-            return _replace_surrogates(json.loads(body.decode(), parse_constant=_refuse_constant, parse_float=_read_float))
+            return _replace_surrogates(
+                json.loads(body.decode(), parse_constant=_refuse_constant, parse_float=_read_float)
+            )
         return orjson.loads(body)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not valid JSON: {error}") from error
@@ -64,15 +66,19 @@ def encode_json(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
-        return json.dumps(_replace_surrogates(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return json.dumps(
+            _replace_surrogates(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        ).encode()
 
 
 def describe_json(value: Any) -> str:
     """Name the kind of a JSON value for an error message."""
     if value is None:
         return "null"
-    kinds = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
-    return kinds.get(type(value), type(value).__name__)
+    if isinstance(value, bool):
+        return "a boolean"
+    kinds = ((int | float, "a number"), (str, "a string"), (list, "a list"), (dict, "an object"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), "another value")
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -89,8 +95,8 @@ def _read_float(digits: str) -> float:
 def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    if isinstance(value, list):
-        return [_replace_surrogates(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, dict):
-        return {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if is_array(value):
+        return [_replace_surrogates(item) for item in value]
+    if is_object(value):
+        return {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
     return value

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnkeeper.errors import RequestError
+from turnkeeper.jsontypes import is_array, is_object
 
 TOKEN_LIMIT_SPELLINGS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens")
 """All mean ``max_tokens``."""
@@ -62,16 +63,14 @@ def _whole(expected: str, accepts: Callable[[int], bool]) -> Rule:
 
 
 def _is_stop(value: Any) -> bool:
-    texts: list[Any] = value if isinstance(value, list) else [value]
-    return all(isinstance(text, str) and text for text in texts)
+    return all(isinstance(text, str) and text for text in (value if is_array(value) else [value]))
 
 
 def _is_id_list(value: Any) -> bool:
-    ids: list[Any] = value if isinstance(value, list) else [None]
-    return all(_is_whole(item) and item >= 0 for item in ids)
+    return is_array(value) and all(_is_whole(item) and item >= 0 for item in value)
 
 
-_OBJECT = Rule(expected="an object", accepts=lambda value: isinstance(value, dict))
+_OBJECT = Rule(expected="an object", accepts=is_object)
 _BOOLEAN = Rule(expected="true or false", accepts=lambda value: isinstance(value, bool))
 _TEXT = Rule(expected="a string", accepts=lambda value: isinstance(value, str))
 
@@ -168,9 +167,9 @@ def parse_pins(value: Any) -> dict[str, Any]:
     Raises:
         RequestError: not an object, an unknown name, or a bad value.
     """
-    if not isinstance(value, dict):
+    if not is_object(value):
         raise RequestError("sampling_params must be an object", param="sampling_params")
-    pins: dict[str, Any] = value
+    pins = value
     known = {*SAMPLING_RULES, *TOKEN_LIMIT_SPELLINGS}
     for name in pins:
         if name not in known:

@@ -10,7 +10,7 @@ from typing import Any
 
 from turnkeeper.errors import RequestError
 from turnkeeper.http.jsonbody import describe_json
-from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.jsontypes import JsonObject, Message, is_array, is_object
 
 ROLES = ("system", "user", "assistant", "tool")
 """``developer`` is read as ``system``, which it replaced."""
@@ -22,11 +22,10 @@ def parse_messages(value: Any) -> tuple[Message, ...]:
     Raises:
         RequestError: not a list, empty, or a message is malformed.
     """
-    if not isinstance(value, list) or not value:
+    if not is_array(value) or not value:
         found = "an empty list" if value == [] else describe_json(value)
         raise RequestError(f"messages must be a list with at least one message, got {found}", param="messages")
-    items: list[Any] = value
-    return tuple(parse_message(item, f"messages[{index}]") for index, item in enumerate(items))
+    return tuple(parse_message(item, f"messages[{index}]") for index, item in enumerate(value))
 
 
 def parse_message(value: Any, where: str) -> Message:
@@ -60,10 +59,9 @@ def parse_tools(value: Any) -> tuple[JsonObject, ...]:
     """
     if value is None:
         return ()
-    if not isinstance(value, list):
+    if not is_array(value):
         raise RequestError(f"tools must be a list, got {describe_json(value)}", param="tools")
-    items: list[Any] = value
-    return tuple(_parse_tool(item, f"tools[{index}]") for index, item in enumerate(items))
+    return tuple(_parse_tool(item, f"tools[{index}]") for index, item in enumerate(value))
 
 
 def get_object(value: Any, where: str) -> JsonObject:
@@ -72,9 +70,9 @@ def get_object(value: Any, where: str) -> JsonObject:
     Raises:
         RequestError: it is something else.
     """
-    if not isinstance(value, dict):
+    if not is_object(value):
         raise RequestError(f"{where} must be an object, got {describe_json(value)}", param=where)
-    return value  # pyright: ignore[reportUnknownVariableType] - foreign JSON
+    return value
 
 
 def _parse_tool(value: Any, where: str) -> JsonObject:
@@ -88,10 +86,9 @@ def _parse_tool(value: Any, where: str) -> JsonObject:
 
 
 def _parse_tool_calls(value: Any, where: str) -> list[JsonObject]:
-    if not isinstance(value, list):
+    if not is_array(value):
         raise RequestError(f"{where} must be a list, got {describe_json(value)}", param=where)
-    items: list[Any] = value
-    return [_parse_tool_call(item, f"{where}[{index}]") for index, item in enumerate(items)]
+    return [_parse_tool_call(item, f"{where}[{index}]") for index, item in enumerate(value)]
 
 
 def _parse_tool_call(value: Any, where: str) -> JsonObject:
@@ -100,7 +97,7 @@ def _parse_tool_call(value: Any, where: str) -> JsonObject:
     if not isinstance(function.get("name"), str):
         raise RequestError(f"{where}.function.name must be a string", param=f"{where}.function.name")
     arguments = function.get("arguments")
-    if isinstance(arguments, dict):
+    if is_object(arguments):
         # Some clients send the object where the protocol has its text; both mean the same call.
         return {**call, "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)}}
     if not isinstance(arguments, str | None):
@@ -113,10 +110,11 @@ def _parse_tool_call(value: Any, where: str) -> JsonObject:
 def _check_content(value: Any, where: str) -> None:
     if value is None or isinstance(value, str):
         return
-    if not isinstance(value, list):
-        raise RequestError(f"{where} must be a string, a list of text parts or null, got {describe_json(value)}", param=where)
-    parts: list[Any] = value
-    for index, part in enumerate(parts):
+    if not is_array(value):
+        raise RequestError(
+            f"{where} must be a string, a list of text parts or null, got {describe_json(value)}", param=where
+        )
+    for index, part in enumerate(value):
         _check_part(part, f"{where}[{index}]")
 
 
@@ -127,7 +125,9 @@ def _check_part(value: Any, where: str) -> None:
             f"{where}.type must be text, got {part.get('type')!r}: sessions hold text only", param=f"{where}.type"
         )
     if not isinstance(part.get("text"), str):
-        raise RequestError(f"{where}.text must be a string, got {describe_json(part.get('text'))}", param=f"{where}.text")
+        raise RequestError(
+            f"{where}.text must be a string, got {describe_json(part.get('text'))}", param=f"{where}.text"
+        )
 
 
 def _check_text(value: Any, where: str) -> None:

@@ -5,9 +5,9 @@
     body --parse_request--> AgentCall --(service)--> AgentReply --render_reply / open_stream--> body or events
     error --render_error--> body
 
-A dialect reads and writes JSON values and bytes. It knows no sockets, no sessions, no tokens and no clock. Everything it
-refuses is a ``RequestError`` that names the field. To add one: implement the two protocols below in a module of
-its own and add its instance to ``DIALECTS``.
+A dialect reads and writes JSON values and bytes. It knows no sockets, no sessions, no tokens and no clock. Everything
+it refuses is a ``RequestError`` that names the field. To add one: implement the protocols below in a module of its
+own and add its instance to ``DIALECTS``.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,0 +1,79 @@
+"""Canonical messages and tools.
+
+1. A message keeps its keys and spelling; ``developer`` reads as ``system``; arguments given as an object become text.
+2. What is malformed is refused by the path of its field.
+"""
+
+from typing import Any
+
+import pytest
+
+from turnkeeper.errors import RequestError
+from turnkeeper.http.dialects.canon import parse_messages, parse_tools
+
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1.0}'}}
+
+BAD_MESSAGES: dict[str, tuple[Any, str]] = {
+    "missing": (None, "messages must be a list"),
+    "object": ({}, "messages must be a list"),
+    "empty": ([], "an empty list"),
+    "null": ([None], r"messages\[0\] must be an object, got null"),
+    "no role": ([{"content": "x"}], r"messages\[0\].role"),
+    "unknown role": ([{"role": "user", "content": "x"}, {"role": "robot"}], r"messages\[1\].role .*'robot'"),
+    "role of another kind": ([{"role": ["user"]}], r"messages\[0\].role"),
+    "number as content": ([{"role": "user", "content": 3}], r"messages\[0\].content .*a number"),
+    "image": ([{"role": "user", "content": [{"type": "image_url"}]}], r"content\[0\].type must be text"),
+    "part without text": ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text"),
+    "part as string": ([{"role": "user", "content": ["x"]}], r"content\[0\] must be an object"),
+    "reasoning as list": ([{"role": "assistant", "reasoning_content": []}], "reasoning_content"),
+    "function_call": ([{"role": "assistant", "function_call": {"name": "f"}}], "send tool_calls"),
+    "calls of a user": ([{"role": "user", "content": "", "tool_calls": [CALL]}], "assistant message"),
+    "calls as object": ([{"role": "assistant", "tool_calls": {"a": 1}}], "tool_calls must be a list"),
+    "call without function": ([{"role": "assistant", "tool_calls": [{"id": "c"}]}], r"tool_calls\[0\].function"),
+    "call without name": ([{"role": "assistant", "tool_calls": [{"function": {}}]}], "function.name"),
+    "arguments as list": (
+        [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": []}}]}],
+        "function.arguments",
+    ),
+}
+
+
+@pytest.mark.parametrize(("value", "reason"), BAD_MESSAGES.values(), ids=BAD_MESSAGES.keys())
+def test_a_malformed_message_is_refused_by_the_path_of_its_field(value: object, reason: str) -> None:
+    with pytest.raises(RequestError, match=reason):
+        parse_messages(value)
+
+
+def test_a_message_keeps_its_keys_and_spelling() -> None:
+    message = {"role": "assistant", "content": None, "tool_calls": [CALL], "refusal": None, "x": 1}
+    assert parse_messages([message]) == (message,)
+
+
+def test_developer_reads_as_system() -> None:
+    assert parse_messages([{"role": "developer", "content": "x"}]) == ({"role": "system", "content": "x"},)
+
+
+def test_arguments_given_as_an_object_become_text() -> None:
+    call = {"id": "c", "function": {"name": "f", "arguments": {"a": "中"}}}
+    (message,) = parse_messages([{"role": "assistant", "tool_calls": [call]}])
+    assert message["tool_calls"][0]["function"]["arguments"] == '{"a": "中"}'
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({}, "tools must be a list"),
+        ([None], r"tools\[0\] must be an object"),
+        ([{"type": "web_search"}], r"tools\[0\].type must be function"),
+        ([{"type": "function"}], r"tools\[0\].function must be an object"),
+        ([{"type": "function", "function": {"name": ""}}], r"tools\[0\].function.name"),
+    ],
+    ids=["object", "null entry", "hosted", "no function", "no name"],
+)
+def test_a_malformed_tool_is_refused_by_the_path_of_its_field(value: object, reason: str) -> None:
+    with pytest.raises(RequestError, match=reason):
+        parse_tools(value)
+
+
+def test_null_is_no_tools() -> None:
+    assert parse_tools(None) == ()
