@@ -1,0 +1,123 @@
+"""Is this routing real? Finds the first row that no forward of the model can have produced.
+
+Knows the marks that broken engines, routers and disaggregated deployments leave in rows; decides nothing about what
+happens to the turn.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.routing.rows import RoutingRows, choose_dtype
+from turnkeeper.routing.shape import RoutingShape
+
+_BLOCK_ROWS = 4096
+"""Rows compared at a time: a block of a large model (48 x 8 uint8, 1.5 MB) stays in the processor's cache."""
+
+
+class RowFault(StrEnum):
+    """What is wrong with a row."""
+
+    WRONG_LENGTH = "wrong_length"
+    """The payload has another number of bytes than its rows need; no row of it can be trusted."""
+    UNROUTED = "unrouted"
+    """An id is -1: the engine failed or padded the row."""
+    OUT_OF_RANGE = "out_of_range"
+    """An id is not that of an expert."""
+    REPEATED = "repeated"
+    """One row chooses the same expert twice in a layer that has experts."""
+    ALL_ZERO = "all_zero"
+    """Every id of every layer is zero: nothing was captured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRow:
+    """The first row that cannot be right."""
+
+    row: int
+    """Its place: among the rows checked, or in the path, as the function that returns it says."""
+    fault: RowFault
+    detail: str
+    """Layer and ids, for the message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedRows:
+    """Rows in their small dtype, and the first of them that is bad."""
+
+    rows: RoutingRows
+    """As many as were given; an id that no expert has is stored as 0."""
+    bad: BadRow | None
+    """None: all rows can be right. Else its ``row`` counts from the first row given."""
+
+
+def check_rows(experts_RLK: NDArray[Any], shape: RoutingShape) -> CheckedRows:
+    """Narrow whole-number ids to the smallest dtype and look for the first bad row.
+
+    A layer that is zero in every row given has no experts (a dense layer): its repetitions are right.
+
+    Args:
+        experts_RLK: shape [rows, layers, topk], int32 or unsigned.
+        shape: what a row of the model looks like.
+    """
+    stray = _find_stray(experts_RLK, shape)
+    sound = stray.row if stray else len(experts_RLK)
+    narrow = _narrow(experts_RLK, sound, shape)
+    bad = _find_repeated(narrow[:sound], shape) or stray
+    return CheckedRows(rows=RoutingRows(experts_RLK=narrow), bad=bad)
+
+
+def _narrow(experts_RLK: NDArray[Any], sound: int, shape: RoutingShape) -> NDArray[np.unsignedinteger]:
+    dtype = choose_dtype(shape.experts)
+    if sound == len(experts_RLK):
+        return experts_RLK.astype(dtype, order="C")
+    narrow = np.zeros(experts_RLK.shape, dtype=dtype)
+    valid = (experts_RLK >= 0) & (experts_RLK < shape.experts)
+    np.copyto(narrow, experts_RLK, where=valid, casting="unsafe")
+    return narrow
+
+
+def _find_stray(experts_RLK: NDArray[Any], shape: RoutingShape) -> BadRow | None:
+    """The first row with an id outside 0..experts-1."""
+    if not experts_RLK.size:
+        return None
+    # Seen as unsigned, a negative id is a huge one: one pass finds both.
+    unsigned = experts_RLK.view(np.dtype(f"u{experts_RLK.itemsize}"))
+    if unsigned.max() < shape.experts:
+        return None
+    row, layer, choice = (int(axis[0]) for axis in np.nonzero(unsigned >= shape.experts))
+    value = int(experts_RLK[row, layer, choice])
+    fault = RowFault.UNROUTED if value == -1 else RowFault.OUT_OF_RANGE
+    return BadRow(row=row, fault=fault, detail=f"layer {layer} has id {value}, experts are 0..{shape.experts - 1}")
+
+
+def _find_repeated(experts_RLK: NDArray[np.unsignedinteger], shape: RoutingShape) -> BadRow | None:
+    """The first row that chooses an expert twice, or row 0 when no layer was captured at all."""
+    if not experts_RLK.size:
+        return None
+    has_experts_L = experts_RLK.max(axis=0).any(axis=-1)
+    if not has_experts_L.any():
+        return BadRow(row=0, fault=RowFault.ALL_ZERO, detail=f"all {len(experts_RLK)} rows are zero in every layer")
+    for start in range(0, len(experts_RLK), _BLOCK_ROWS):
+        block = experts_RLK[start : start + _BLOCK_ROWS]
+        repeats_RL = _mark_repeats(block) & has_experts_L
+        if repeats_RL.any():
+            row, layer = (int(axis[0]) for axis in np.nonzero(repeats_RL))
+            ids = block[row, layer].tolist()
+            return BadRow(row=start + row, fault=RowFault.REPEATED, detail=f"layer {layer} chooses {ids}")
+    return None
+
+
+def _mark_repeats(block_RLK: NDArray[np.unsignedinteger]) -> NDArray[np.bool_]:
+    """Shape [rows, layers]: whether two choices of a layer are equal."""
+    rows, layers, topk = block_RLK.shape
+    # Choices as planes: comparing whole planes pairwise is ten times faster than sorting each row.
+    planes = np.ascontiguousarray(block_RLK.reshape(-1, topk).T)
+    repeats = np.zeros(rows * layers, dtype=np.bool_)
+    for left in range(topk):
+        for right in range(left + 1, topk):
+            repeats |= planes[left] == planes[right]
+    return repeats.reshape(rows, layers)

@@ -1,0 +1,173 @@
+"""Which rows a turn adds, and the whole rows of a path.
+
+::
+
+    parent path   t0 t1 t2 t3          rows  r0 r1 r2        (3 = 4 tokens - 1)
+    child path    t0 t1 t2 t3 p p c c        .. .. .. r3 r4 r5 r6
+                                             held     patch: row 3 is that of the parent's last token, as the
+                                                      child fed it; where the edge trims that token, it is the
+                                                      row of the marker at its place
+
+Patches of a path follow one another without gap: each begins where the rows before it end. Rows that are held stay,
+since they are those of the forward that sampled their token; a payload that covers them again is only compared
+(``--r3-rows decode``), or taken whole (``latest``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.choices import OnBadRows, RowsKept
+from turnkeeper.errors import AssemblyError, EngineProtocolError
+from turnkeeper.routing.check import BadRow, RowFault, check_rows
+from turnkeeper.routing.codec import ENGINE_FLAG, Payload, WrongLength, decode_payload
+from turnkeeper.routing.request import RowsRequest
+from turnkeeper.routing.rows import RoutingRows, choose_dtype, join_rows
+from turnkeeper.routing.shape import RoutingShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """What one engine call adds to the rows of its path."""
+
+    rows: RoutingRows
+    """The rows from ``start`` to the end of the path."""
+    start: int
+    """The row of the path that ``rows`` begins with."""
+    bad: BadRow | None
+    """The first row that cannot be right, counted in the path; only under ``OnBadRows.MASK``."""
+    changed_rows: int
+    """How many held rows the payload computed otherwise; 0 for an increment, which covers none."""
+
+
+def take_patch(
+    payload: Payload | None,
+    *,
+    request: RowsRequest,
+    shape: RoutingShape,
+    prompt_tokens: int,
+    completion_tokens: int,
+    held: Sequence[RoutingRows] = (),
+    on_bad_rows: OnBadRows = OnBadRows.FAIL,
+    kept: RowsKept = RowsKept.DECODE,
+) -> Patch:
+    """Decode a payload, cut the new rows out of it, check them.
+
+    Args:
+        payload: ``meta_info.routed_experts`` of the reply.
+        request: what the call asked for.
+        shape: what a row of the model looks like.
+        prompt_tokens: length of the whole prompt.
+        completion_tokens: how many ids the reply holds; at least 1.
+        held: the stored patches of the path in order, together ``request.held_rows`` rows; only compared, so they
+            may be left out where nobody counts changes.
+        on_bad_rows: fail, or go on and name the first bad row.
+        kept: whether a whole payload replaces what is held.
+
+    Raises:
+        EngineProtocolError: no payload, not base64; or bad rows under ``OnBadRows.FAIL``, with the likely cause.
+    """
+    first, stop = request.payload_start, prompt_tokens + completion_tokens - 1
+    start = first if kept is RowsKept.LATEST else request.held_rows
+    decoded = decode_payload(payload, shape=shape, start=first, stop=stop)
+    if isinstance(decoded, WrongLength):
+        fault = BadRow(row=start, fault=RowFault.WRONG_LENGTH, detail=decoded.detail)
+        _refuse(fault, decoded.hint, on_bad_rows)
+        return Patch(rows=_zero_rows(shape, stop - start), start=start, bad=fault, changed_rows=0)
+    checked = check_rows(decoded[start - first :], shape)
+    bad = checked.bad and BadRow(row=start + checked.bad.row, fault=checked.bad.fault, detail=checked.bad.detail)
+    if bad:
+        _refuse(bad, _guess_cause(bad, prompt_tokens), on_bad_rows)
+    return Patch(rows=checked.rows, start=start, bad=bad, changed_rows=_count_changed(decoded, first, held))
+
+
+def join_patches(pieces: Sequence[Patch]) -> Patch:
+    """The patches of one turn's pieces as one: an interrupted turn that was resumed.
+
+    Raises:
+        EngineProtocolError: a piece does not begin where the one before it ends.
+    """
+    for before, after in pairwise(pieces):
+        if after.start != before.start + len(before.rows):
+            raise EngineProtocolError(
+                f"a resumed piece's rows begin at {after.start}, the piece before ends at "
+                f"{before.start + len(before.rows)}"
+            )
+    return Patch(
+        rows=join_rows([piece.rows for piece in pieces]),
+        start=pieces[0].start,
+        bad=next((piece.bad for piece in pieces if piece.bad), None),
+        changed_rows=sum(piece.changed_rows for piece in pieces),
+    )
+
+
+def assemble_rows(patches: Sequence[RoutingRows], path_tokens: Sequence[int]) -> RoutingRows:
+    """The whole rows of a path.
+
+    Args:
+        patches: one for each turn from the root: its own patch, or all rows of its path (``RowsKept.LATEST``).
+        path_tokens: the length of the path at the end of each of these turns; parallel to ``patches``.
+
+    Returns:
+        ``path_tokens[-1] - 1`` rows.
+
+    Raises:
+        AssemblyError: a turn has neither its own rows nor all of them.
+    """
+    pieces: list[RoutingRows] = []
+    held = 0
+    for turn, (patch, tokens) in enumerate(zip(patches, path_tokens, strict=True)):
+        start = tokens - 1 - len(patch)
+        if start == 0:
+            pieces = []
+        elif start != held:
+            raise AssemblyError(
+                f"turn {turn} of the path holds {len(patch)} routing rows; its {tokens} tokens need rows "
+                f"{held}..{tokens - 1}, or all {tokens - 1}",
+                turn=turn,
+            )
+        pieces.append(patch)
+        held = tokens - 1
+    return pieces[0] if len(pieces) == 1 else join_rows(pieces)
+
+
+def _count_changed(decoded: NDArray[Any], first: int, held: Sequence[RoutingRows]) -> int:
+    changed, row = 0, 0
+    for patch in held:
+        low, high = max(row, first), row + len(patch)
+        if low < high:
+            ours, theirs = patch.experts_RLK[low - row :], decoded[low - first : high - first]
+            changed += int((ours != theirs).any(axis=(1, 2)).sum())
+        row = high
+    return changed
+
+
+def _zero_rows(shape: RoutingShape, rows: int) -> RoutingRows:
+    return RoutingRows(experts_RLK=np.zeros((rows, shape.layers, shape.topk), dtype=choose_dtype(shape.experts)))
+
+
+def _refuse(bad: BadRow, hint: str, on_bad_rows: OnBadRows) -> None:
+    if on_bad_rows is OnBadRows.FAIL:
+        raise EngineProtocolError(
+            f"routed_experts has bad rows ({bad.fault}) from row {bad.row}: {bad.detail}",
+            hint=hint,
+            row=bad.row,
+            fault=str(bad.fault),
+        )
+
+
+def _guess_cause(bad: BadRow, prompt_tokens: int) -> str:
+    if bad.fault is RowFault.ALL_ZERO:
+        return f"start the engine with {ENGINE_FLAG}; under prefill/decode disaggregation use the /generate wire"
+    if bad.fault is RowFault.OUT_OF_RANGE:
+        return "the checkpoint's config.json or --num-experts does not describe the model that the engine serves"
+    if bad.row < prompt_tokens - 1:
+        return (
+            "prompt rows like these come from a prefill/decode disaggregated engine behind a router that does not "
+            "merge them; use the /generate wire there"
+        )
+    return "the engine failed to capture these rows, or padded them"

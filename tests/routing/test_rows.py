@@ -1,0 +1,63 @@
+"""Routing rows as values.
+
+1. Ids are kept in the smallest unsigned dtype that holds the expert count.
+2. Rows are three axes, read-only; a cut is a view inside the run; joining keeps the order.
+"""
+
+import numpy as np
+import pytest
+
+from routing.builders import build_ids, build_rows
+from turnkeeper.routing.rows import RoutingRows, choose_dtype, join_rows
+
+
+@pytest.mark.parametrize(
+    ("experts", "dtype"),
+    [(1, np.uint8), (256, np.uint8), (257, np.uint16), (65536, np.uint16)],
+    ids=["one", "a-byte", "one-more", "most"],
+)
+def test_the_dtype_is_the_smallest_that_holds_the_experts(experts: int, dtype: type) -> None:
+    assert choose_dtype(experts) == np.dtype(dtype)
+
+
+@pytest.mark.parametrize("experts", [0, -1, 65537], ids=["none", "negative", "too-many"])
+def test_an_expert_count_outside_the_dtypes_is_refused(experts: int) -> None:
+    with pytest.raises(ValueError, match=r"1\.\.65536"):
+        choose_dtype(experts)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros((2, 3), np.uint8), np.zeros((2, 3, 1), np.int32)],
+    ids=["two-axes", "int32"],
+)
+def test_rows_of_another_form_do_not_exist(array: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="uint8/uint16"):
+        RoutingRows(experts_RLK=array)
+
+
+def test_rows_cannot_be_written_to() -> None:
+    rows = build_rows(build_ids(2))
+    with pytest.raises(ValueError, match="read-only"):
+        rows.experts_RLK[0, 0, 0] = 1
+
+
+def test_a_cut_is_a_view_of_the_run() -> None:
+    rows = build_rows(build_ids(5))
+    cut = rows.cut(1, 4)
+    assert len(cut) == 3
+    assert cut.size_bytes == 3 * 3 * 2
+    assert np.shares_memory(cut.experts_RLK, rows.experts_RLK)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (3, 2), (0, 6)], ids=["before", "backwards", "beyond"])
+def test_a_cut_outside_the_run_is_refused(start: int, stop: int) -> None:
+    with pytest.raises(ValueError, match="not inside"):
+        build_rows(build_ids(5)).cut(start, stop)
+
+
+def test_joined_pieces_are_the_run_they_were_cut_from() -> None:
+    rows = build_rows(build_ids(5))
+    joined = join_rows([rows.cut(0, 2), rows.cut(2, 2), rows.cut(2, 5)])
+    assert joined.equals(rows)
+    assert not joined.equals(rows.cut(0, 4))
