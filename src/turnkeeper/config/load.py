@@ -1,0 +1,160 @@
+"""From what an operator wrote to checked values: flags, then environment, then a TOML file, then defaults.
+
+Each value keeps where it came from. All values that cannot be read are reported at once. Reads one file; the
+environment comes in as an argument. Knows no rule between options.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from turnkeeper.config.option import BY_ATTRIBUTE, ENVIRONMENT_PREFIX, OPTIONS, SECTIONS, Option
+from turnkeeper.config.schema import Settings
+from turnkeeper.errors import ArgumentErrors, ConfigError
+
+CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
+"""Names the TOML file where no ``--config`` does."""
+
+
+class Source(StrEnum):
+    """The kinds of places that values come from; an earlier one wins."""
+
+    FLAG = "flag"
+    """The command line."""
+    NAMESPACE = "namespace"
+    """Arguments that a trainer parsed."""
+    ENVIRONMENT = "environment"
+    """An environment variable."""
+    FILE = "file"
+    """A TOML file."""
+    DEFAULT = "default"
+    """Nobody gave one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where one value came from."""
+
+    source: Source
+    name: str
+    """The flag, attribute, variable or file, as the operator wrote it."""
+
+    def __str__(self) -> str:
+        """The name."""
+        return self.name
+
+
+DEFAULT_ORIGIN = Origin(source=Source.DEFAULT, name="default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Every option's value and where it came from."""
+
+    settings: Settings
+    origins: Mapping[str, Origin]
+    """By attribute, every option."""
+    warnings: tuple[str, ...] = ()
+    """What looks like a mistake but stops nothing."""
+
+    def is_given(self, attribute: str) -> bool:
+        """Whether somebody gave the option, even its default value."""
+        return self.origins[attribute].source is not Source.DEFAULT
+
+
+def load(
+    given: Mapping[str, Any],
+    *,
+    source: Source = Source.FLAG,
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Loaded:
+    """Lay the sources over each other and check each value.
+
+    Args:
+        given: values by attribute, as text or typed; None counts as not given.
+        source: where ``given`` comes from.
+        environment: the process's environment; None reads none.
+        file: a TOML file; None takes the one that `CONFIG_VARIABLE` names, if any.
+
+    Raises:
+        ConfigError: the file cannot be read.
+        ArgumentErrors: values that are not of their options, and keys of the file that are no option.
+    """
+    environment = environment or {}
+    if file is None and environment.get(CONFIG_VARIABLE):
+        file = Path(environment[CONFIG_VARIABLE])
+    table = read_table(file) if file else {}
+    problems = [_explain_unknown_key(key, file) for key in table if key.replace("-", "_") not in BY_ATTRIBUTE]
+    by_key = {key.replace("-", "_"): value for key, value in table.items()}
+    values: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    origins: dict[str, Origin] = {}
+    for option in OPTIONS:
+        origin, value = _find_value(option, given, source, environment, by_key, file)
+        origins[option.attribute] = origin
+        if origin.source is Source.DEFAULT:
+            continue
+        try:
+            values[option.section][option.field] = option.parse(value)
+        except ValueError as error:
+            problems.append(_place(option, origin, str(error)))
+    if problems:
+        raise ArgumentErrors("\n".join(problems))
+    settings = Settings.model_validate(values)
+    return Loaded(settings=settings, origins=origins, warnings=_find_near_misses(environment))
+
+
+def read_table(file: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        ConfigError: there is none, or it is not TOML.
+    """
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config {file}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {file} is not TOML: {error}") from error
+
+
+def _find_value(
+    option: Option,
+    given: Mapping[str, Any],
+    source: Source,
+    environment: Mapping[str, str],
+    table: Mapping[str, Any],
+    file: Path | None,
+) -> tuple[Origin, Any]:
+    if given.get(option.attribute) is not None:
+        name = option.flag if source is Source.FLAG else option.attribute
+        return Origin(source=source, name=name), given[option.attribute]
+    if environment.get(option.environment):
+        return Origin(source=Source.ENVIRONMENT, name=option.environment), environment[option.environment]
+    if option.attribute in table:
+        return Origin(source=Source.FILE, name=str(file)), table[option.attribute]
+    return DEFAULT_ORIGIN, None
+
+
+def _place(option: Option, origin: Origin, problem: str) -> str:
+    where = "" if origin.source is Source.FLAG else f" (from {origin})"
+    return f"{option.flag}{where} {problem}"
+
+
+def _explain_unknown_key(key: str, file: Path | None) -> str:
+    near = difflib.get_close_matches(key.replace("_", "-"), [option.key for option in OPTIONS], n=1)
+    return f"{file}: {key} is no option" + (f"; the nearest is {near[0]}" if near else "")
+
+
+def _find_near_misses(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Name variables that are one slip away from an option's; others with the prefix may be anybody's."""
+    known = [option.environment for option in OPTIONS]
+    unknown = [
+        name for name in environment if name.startswith(ENVIRONMENT_PREFIX) and name not in {*known, CONFIG_VARIABLE}
+    ]
+    near = {name: difflib.get_close_matches(name, known, n=1, cutoff=0.9) for name in sorted(unknown)}
+    return tuple(f"{name} is no option; did you mean {match[0]}?" for name, match in near.items() if match)
