@@ -1,0 +1,177 @@
+"""Whether a reply is sound enough to be recorded, and the completion it makes.
+
+Pure. Every refusal is an `EngineProtocolError` that names both numbers; none is ever papered over by cutting the
+longer list. The rules of weight versions stand in `choose_versions`.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.core.turn import Completion, FinishReason, VersionSpan
+from turnkeeper.engines.engine import GenerateRequest, Generation
+from turnkeeper.errors import EngineProtocolError
+from turnkeeper.routing import RoutingRows
+
+
+def check_generation(generation: Generation, request: GenerateRequest) -> None:
+    """Refuse a reply whose numbers disagree. An aborted one is held to the same rules for what it has.
+
+    Raises:
+        EngineProtocolError: with the fact ``sampled_tokens``, so that the tokens are accounted for.
+    """
+    count = len(generation.ids)
+    if len(generation.logprobs) != count:
+        _refuse(generation, f"{count} token ids but {len(generation.logprobs)} logprobs")
+    if generation.completion_tokens is not None and generation.completion_tokens != count:
+        _refuse(generation, f"completion_tokens is {generation.completion_tokens} but {count} token ids came")
+    if not generation.is_aborted and generation.completion_tokens is None:
+        _refuse(generation, f"completion_tokens is missing beside {count} token ids")
+    _check_prompt(generation, request)
+    if not np.isfinite(generation.logprobs).all():
+        index = int(np.flatnonzero(~np.isfinite(generation.logprobs))[0])
+        _refuse(generation, f"the logprob of sampled token {index} of {count} is {generation.logprobs[index]}")
+    if not generation.is_aborted:
+        _check_ending(generation)
+    for span in generation.spans or ():
+        if span.stop > count:
+            _refuse(generation, f"a version span ends at {span.stop} but {count} token ids came")
+
+
+def _check_prompt(generation: Generation, request: GenerateRequest) -> None:
+    expected, found = len(request.prompt_ids), generation.prompt_tokens
+    if found is None and generation.is_aborted:  # a request that never ran was never counted
+        return
+    if found != expected:
+        said = "nothing" if found is None else str(found)
+        _refuse(
+            generation,
+            f"{expected} prompt ids were sent but prompt_tokens is {said}",
+            hint="the route drops input_ids and renders the messages itself: sglang-router 0.3.2 does, smg does not",
+        )
+
+
+def _check_ending(generation: Generation) -> None:
+    if generation.finish_reason not in set(FinishReason):
+        _refuse(generation, f"finish_reason is {generation.finish_reason!r}, expected one of {', '.join(FinishReason)}")
+    if not len(generation.ids):
+        _refuse(generation, "0 token ids came with a finished reply, expected at least 1")
+
+
+def _refuse(generation: Generation, problem: str, *, hint: str = "") -> NoReturn:
+    raise EngineProtocolError(
+        f"the reply of {generation.url} contradicts itself: {problem}",
+        hint=hint,
+        url=generation.url,
+        sampled_tokens=len(generation.ids),
+    )
+
+
+def choose_versions(
+    generation: Generation, *, is_abort_mode: bool, started_version: str | None, is_disturbed: bool
+) -> tuple[VersionSpan, ...]:
+    """Which weight version sampled each token.
+
+    The engine's own spans are taken as they are, the tokens they leave out as unknown. One version alone, which is
+    that of the request's end, covers all tokens when an update ends every running request, and otherwise only when it
+    is the version seen at the turn's start and nothing happened between. What nobody knows stays None.
+
+    Args:
+        generation: the reply.
+        is_abort_mode: whether the trainer's updates end all running requests.
+        started_version: the version seen at the turn's start; None when unknown.
+        is_disturbed: whether a pause or a retraction was seen while the turn ran.
+    """
+    count = len(generation.ids)
+    if generation.spans:
+        return fill_spans(generation.spans, count)
+    version = generation.weight_version
+    is_known = is_abort_mode or (version == started_version and not is_disturbed and not generation.num_retractions)
+    return (VersionSpan(version=version if is_known else None, start=0, stop=count),) if count else ()
+
+
+def fill_spans(spans: tuple[VersionSpan, ...], count: int) -> tuple[VersionSpan, ...]:
+    """The spans with unknown ones in their gaps, so that they cover 0..count.
+
+    Raises:
+        EngineProtocolError: two spans overlap or the last ends after ``count``.
+    """
+    filled: list[VersionSpan] = []
+    position = 0
+    for span in sorted(spans, key=lambda each: each.start):
+        if span.start < position or span.stop > count:
+            raise EngineProtocolError(
+                f"version span {span.start}..{span.stop} does not fit after {position} of {count}"
+            )
+        if span.start > position:
+            filled.append(VersionSpan(version=None, start=position, stop=span.start))
+        filled.append(span)
+        position = span.stop
+    if position < count:
+        filled.append(VersionSpan(version=None, start=position, stop=count))
+    return tuple(filled)
+
+
+def is_stop_token_missing(generation: Generation, stop_token_ids: Collection[int]) -> bool:
+    """Whether the model stopped by a token that the engine left out of the ids.
+
+    True only where that is certain: the engine names the token that matched, or none and no stop string, and the ids do
+    not end in a stop token.
+    """
+    if generation.finish_reason not in (FinishReason.STOP, FinishReason.TOOL_CALLS) or not len(generation.ids):
+        return False
+    last = int(generation.ids[-1])
+    if isinstance(generation.matched_stop, int):
+        return last != generation.matched_stop
+    return generation.matched_stop is None and bool(stop_token_ids) and last not in stop_token_ids
+
+
+def build_completion(
+    generation: Generation,
+    *,
+    versions: tuple[VersionSpan, ...],
+    stop_token_ids: Collection[int] = (),
+    rows: RoutingRows | None = None,
+    indexer_rows: NDArray[np.int32] | None = None,
+    marks: Mapping[str, Any] | None = None,
+    response_id: str = "",
+    started_at: float = 0.0,
+    finished_at: float = 0.0,
+) -> Completion:
+    """The completion of a reply that `check_generation` accepted.
+
+    Args:
+        generation: the reply, not an aborted one.
+        versions: from `choose_versions`, or of joined pieces.
+        stop_token_ids: the family's stop tokens, to see whether one was left out of the ids.
+        rows: the turn's patch.
+        indexer_rows: the decoded indexer payload.
+        marks: what is notable so far; marks of the reply itself are added.
+        response_id: the id of delivery; the engine's own where empty.
+        started_at: Unix seconds.
+        finished_at: Unix seconds.
+    """
+    found: dict[str, Any] = dict(marks or {})
+    if is_stop_token_missing(generation, stop_token_ids):
+        found["stop_token_missing"] = True
+    if generation.num_retractions:
+        found["num_retractions"] = generation.num_retractions
+    return Completion(
+        ids=generation.ids,
+        logprobs=generation.logprobs,
+        message=generation.message,
+        finish_reason=FinishReason(generation.finish_reason),
+        versions=versions,
+        weight_version=generation.weight_version,
+        rows=rows,
+        indexer_rows=indexer_rows,
+        matched_stop=generation.matched_stop,
+        cached_tokens=generation.cached_tokens,
+        response_id=response_id or generation.response_id,
+        meta=generation.meta,
+        marks=found,
+        started_at=started_at,
+        finished_at=finished_at,
+    )

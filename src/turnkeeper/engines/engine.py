@@ -1,0 +1,221 @@
+"""The seam between sessions and whatever generates tokens.
+
+Owns the request and reply values that every engine adapter translates to and from. Knows no wire and no HTTP: an
+adapter (SGLang, vLLM, a pool of several) implements `Engine`, and nothing above asks which one it talks to.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from turnkeeper.core.tokens import TokenIds
+from turnkeeper.core.turn import VersionSpan
+from turnkeeper.jsontypes import JsonObject, Message
+
+IdsSink: TypeAlias = Callable[[TokenIds], None]
+"""Called with each run of newly sampled ids while a reply is being generated, in order."""
+
+ABORT = "abort"
+"""The finish reason of a reply that the engine cut short."""
+
+
+class EngineState(StrEnum):
+    """What an engine can do for a turn right now."""
+
+    SERVING = "serving"
+    PAUSED = "paused"
+    """It is up, and holds requests back until its trainer lets it go on."""
+    UNREACHABLE = "unreachable"
+
+
+def encode_ids(ids: TokenIds) -> bytes:
+    """The ids as a JSON array."""
+    return orjson.dumps(ids, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """One turn to generate."""
+
+    rid: str
+    """Names this attempt in the engine, so that it can be aborted alone. Unique per attempt."""
+    session_id: str
+    """The routing key: calls of one session go to the same engine while it is up."""
+    prompt_ids: TokenIds
+    """Shape [P]: the whole prompt, exactly as it must be prefilled."""
+    prompt_json: bytes | None = None
+    """The same ids as a ready JSON array, where the caller keeps one; None encodes ``prompt_ids``."""
+    messages: tuple[Message, ...] = ()
+    """The conversation, which chat wires want beside the ids; they never render it."""
+    tools: tuple[JsonObject, ...] = ()
+    """Function tools in chat-completions form."""
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Sampling parameters under chat-completions names."""
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The effective chat template arguments; engine-side parsers read some of them."""
+    forwarded: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Body fields that turnkeeper does not read, sent as they came; fields that turnkeeper owns win over them."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Ids that end the reply beside the model's own, added to those of ``sampling``."""
+    wants_rows: bool = False
+    """Whether routed experts are asked for. False sends no routing field at all."""
+    rows_start: int | None = None
+    """The first routing row asked for; None asks for all of them and sends no start."""
+    wants_indexer: bool = False
+    """Whether the indexer's top-k is asked for."""
+    cache_salt: str | None = None
+    """Keeps the prefix cache of one weight version apart from another's; None sends none."""
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Tracing headers of the client (lower-case names) to pass on; other client headers never reach an engine."""
+
+    def __post_init__(self) -> None:
+        """A prompt has tokens; a row start lies inside it and comes with a request for rows."""
+        if not len(self.prompt_ids):
+            raise ValueError("a prompt has at least one token")
+        if self.rows_start is not None and not (self.wants_rows and 0 <= self.rows_start <= len(self.prompt_ids)):
+            raise ValueError(f"rows_start {self.rows_start} needs wants_rows and 0..{len(self.prompt_ids)}")
+
+    @property
+    def first_row(self) -> int:
+        """The absolute index of the first row of the payload that is asked for."""
+        return self.rows_start or 0
+
+    def encode_prompt(self) -> bytes:
+        """The prompt ids as a JSON array."""
+        return self.prompt_json if self.prompt_json is not None else encode_ids(self.prompt_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Generation:
+    """What an engine answered, translated and not yet checked."""
+
+    message: Message
+    """The assistant message in canonical form; ``content`` is a string."""
+    ids: TokenIds
+    """Shape [C]: the sampled ids, stop token included when the engine sends it."""
+    logprobs: NDArray[np.float64]
+    """Shape [C'], natural log; NaN where the engine sent null or NaN."""
+    finish_reason: str
+    """The engine's word: stop, length, tool_calls, content_filter, abort, ..."""
+    matched_stop: int | str | None = None
+    """The stop token id or string that ended it."""
+    prompt_tokens: int | None = None
+    """How many prompt tokens the engine counted; None when it does not say."""
+    completion_tokens: int | None = None
+    """How many sampled tokens the engine counted; None when it does not say."""
+    cached_tokens: int = 0
+    """How many prompt tokens came from the engine's prefix cache."""
+    weight_version: str | None = None
+    """The engine's version label at the end of the request."""
+    spans: tuple[VersionSpan, ...] | None = None
+    """The engine's own version spans over completion positions; None when it sends none."""
+    num_retractions: int = 0
+    """How often the request lost its KV and was prefilled again."""
+    routed_experts: bytes | None = None
+    """The raw routing payload as it stood in the reply; None when absent."""
+    rows_encoding: str = "int32"
+    """How to read ``routed_experts``: ``int32`` (base64 of raw little-endian int32) or ``npy`` (base64 of a .npy)."""
+    indexer_topk: bytes | None = None
+    """The raw indexer payload, base64 of int32; None when absent."""
+    indexer_layers: int | None = None
+    """The layer count of the indexer payload, as the engine states it."""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The engine's ``meta_info`` less lists and payloads."""
+    choice_logprobs: JsonObject | None = None
+    """The OpenAI ``logprobs`` object of the choice as sent, numbers that are not finite set to null."""
+    response_id: str = ""
+    """The engine's id of the reply."""
+    model: str = ""
+    """The model name the engine states."""
+    url: str = ""
+    """Where it came from."""
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether the engine cut it short."""
+        return self.finish_reason == ABORT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReport:
+    """What a probe found."""
+
+    url: str
+    state: EngineState
+    kind: str = ""
+    """sglang or vllm; empty when unknown."""
+    model: str = ""
+    weight_version: str | None = None
+    context_length: int | None = None
+    """The longest prompt plus reply, in tokens, as the engine states it."""
+    problems: tuple[str, ...] = ()
+    """What makes the route unfit for turns, each sentence naming the flag or router at fault."""
+    error: str = ""
+    """Why it is unreachable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayRequest:
+    """A call that turnkeeper passes through without reading it."""
+
+    method: str
+    path: str
+    """Starts with a slash."""
+    query: str = ""
+    """Without the question mark."""
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    session_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayReply:
+    """The engine's answer to a relayed call; ``headers`` are already freed of what must not be copied."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+class Engine(Protocol):
+    """Generates turns. Every method maps foreign failures to `turnkeeper.errors.EngineError` and its children."""
+
+    async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
+        """Generate one reply.
+
+        Args:
+            request: what to generate.
+            on_ids: gets the sampled ids as they come, where the engine can stream ids; else it is never called.
+
+        Raises:
+            EngineError: no connection, a reset or a broken reply.
+            EngineProtocolError: the reply is not one of this wire.
+            EngineRefusedError: the engine's own 400 or 429.
+            EngineTimeoutError: no answer in time.
+        """
+        ...
+
+    async def relay(self, call: RelayRequest) -> RelayReply:
+        """Pass a call through.
+
+        Raises:
+            EngineError: no connection or a broken reply.
+        """
+        ...
+
+    async def abort(self, rid: str) -> None:
+        """Ask every engine that can be reached to give up one attempt. Never raises: it is best effort."""
+        ...
+
+    async def probe(self) -> tuple[EngineReport, ...]:
+        """Look at each engine behind this one. Never raises: an engine that is not there is a report."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...

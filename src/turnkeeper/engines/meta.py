@@ -1,0 +1,140 @@
+"""``meta_info``: what every SGLang wire says of a reply, read into a `Generation`.
+
+Pure. Knows the members of ``meta_info``, which the chat and the generate wire share; whether its numbers agree is
+`check`'s business.
+"""
+
+from math import nan
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.core.tokens import TokenIds, freeze_ids
+from turnkeeper.core.turn import VersionSpan
+from turnkeeper.engines.engine import ABORT, Generation
+from turnkeeper.engines.reply import JsonReply, expect_object, replace_nonfinite
+from turnkeeper.errors import EngineProtocolError
+from turnkeeper.jsontypes import JsonObject
+
+_CUT_META = {
+    "output_token_logprobs",
+    "input_token_logprobs",
+    "output_top_logprobs",
+    "input_top_logprobs",
+    "output_token_ids_logprobs",
+    "input_token_ids_logprobs",
+    "output_ids",
+    "routed_experts",
+    "prompt_routed_experts",
+    "indexer_topk",
+}
+"""``meta_info`` members that a generation holds in their own form, or that nobody needs."""
+
+
+def build_generation(
+    reply: JsonReply,
+    meta: JsonObject,
+    url: str,
+    *,
+    message: JsonObject,
+    finish_reason: object,
+    matched_stop: object,
+    choice_logprobs: object = None,
+) -> Generation:
+    """Read what ``meta_info`` holds, the same in every SGLang wire."""
+    pairs = meta.get("output_token_logprobs")
+    if not isinstance(pairs, list):
+        raise EngineProtocolError(
+            f"the reply of {url} lacks meta_info.output_token_logprobs, without which a turn has no token ids",
+            hint="the route drops logprobs, or the engine was asked by something that overrides it",
+            url=url,
+        )
+    top = reply.value
+    return Generation(
+        message=message,
+        ids=_read_ids(cast(list[object], pairs), url),
+        logprobs=_read_logprobs(cast(list[object], pairs)),
+        finish_reason=_read_finish(finish_reason, meta, url),
+        matched_stop=_read_matched(matched_stop, meta),
+        prompt_tokens=_read_count(meta, "prompt_tokens"),
+        completion_tokens=_read_count(meta, "completion_tokens"),
+        cached_tokens=_read_count(meta, "cached_tokens") or 0,
+        weight_version=read_version(meta.get("weight_version")),
+        spans=read_spans(meta.get("weight_versions"), url),
+        num_retractions=_read_count(meta, "num_retractions") or 0,
+        routed_experts=reply.take_payload(meta, "routed_experts"),
+        indexer_topk=reply.take_payload(meta, "indexer_topk"),
+        indexer_layers=_read_count(meta, "indexer_topk_num_layers"),
+        meta=replace_nonfinite({key: value for key, value in meta.items() if key not in _CUT_META}),
+        choice_logprobs=replace_nonfinite(choice_logprobs) if isinstance(choice_logprobs, dict) else None,
+        response_id=str(top.get("id") or meta.get("id") or ""),
+        model=str(top.get("model") or ""),
+        url=url,
+    )
+
+
+def _read_ids(pairs: list[object], url: str) -> TokenIds:
+    try:
+        return freeze_ids([cast(list[Any], pair)[1] for pair in pairs])
+    except (TypeError, IndexError, KeyError, ValueError, OverflowError) as error:
+        raise EngineProtocolError(
+            f"output_token_logprobs of {url} holds an entry without a token id: {error}", url=url
+        ) from error
+
+
+def _read_logprobs(pairs: list[object]) -> NDArray[np.float64]:
+    values = [cast(list[Any], pair)[0] for pair in pairs]
+    numbers = [
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) else nan for value in values
+    ]
+    return np.asarray(numbers, dtype=np.float64)
+
+
+def _read_finish(value: object, meta: JsonObject, url: str) -> str:
+    """The choice's word, and ``meta_info.finish_reason.type`` where the choice has none or hides an abort."""
+    inner = meta.get("finish_reason")
+    spelled = cast(JsonObject, inner).get("type") if isinstance(inner, dict) else inner
+    word = value if isinstance(value, str) and value and spelled != ABORT else spelled
+    if not isinstance(word, str) or not word:
+        raise EngineProtocolError(f"the reply of {url} has no finish_reason", url=url)
+    return word
+
+
+def _read_matched(value: object, meta: JsonObject) -> int | str | None:
+    inner = meta.get("finish_reason")
+    if value is None and isinstance(inner, dict):
+        value = cast(JsonObject, inner).get("matched")
+    return value if isinstance(value, int | str) and not isinstance(value, bool) else None
+
+
+def _read_count(meta: JsonObject, key: str) -> int | None:
+    value = meta.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def read_version(value: object) -> str | None:
+    """A version label as text; None for none."""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def read_spans(value: object, url: str) -> tuple[VersionSpan, ...] | None:
+    """``weight_versions`` as spans, empty ones left out; None when absent.
+
+    Raises:
+        EngineProtocolError: an entry is not ``{"version", "start", "end"}`` or runs backwards.
+    """
+    if not isinstance(value, list):
+        return None
+    spans: list[VersionSpan] = []
+    for entry in cast(list[object], value):
+        fields = expect_object(entry, "meta_info.weight_versions[]", url)
+        try:
+            span = VersionSpan(version=read_version(fields.get("version")), start=fields["start"], stop=fields["end"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise EngineProtocolError(f"the reply of {url} has a malformed version span {fields}", url=url) from error
+        if len(range(span.start, span.stop)):
+            spans.append(span)
+    return tuple(spans)

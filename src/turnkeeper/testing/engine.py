@@ -1,0 +1,377 @@
+"""A scripted engine: an ASGI application that speaks SGLang's wire and says what a test tells it to.
+
+::
+
+    engine = ScriptedEngine(script=[ScriptedReply(text="4"), ScriptedReply(fault=Phase.BODY)])
+    async with running(engine) as url:
+        ...                                      # point anything at url
+    engine.generations[0].json["input_ids"]      # what it was sent, in order
+
+A generate call takes the next entry of the script, and ``default`` once the script is used up; a call may also be
+answered by a function of the request. Nothing sleeps: a reply that shall take long waits for an `asyncio.Event`.
+Pausing, aborting and weight updates behave as SGLang's do, without weights: a paused engine holds new requests back,
+``abort`` ends those in flight, and a version label is just a label.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import orjson
+
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.testing.script import (
+    DEFAULT_STOP_ID,
+    MoeShape,
+    Phase,
+    ScriptedReply,
+    build_chat_reply,
+    build_generate_reply,
+    build_meta,
+    build_sampled,
+    dump_reply,
+)
+
+GENERATE_PATHS = ("/v1/chat/completions", "/generate")
+
+Respond = Callable[["RecordedRequest"], ScriptedReply]
+"""Makes the reply to a call from the call."""
+
+
+class ConnectionCut(Exception):  # noqa: N818 - it is an event of the script, not a mistake
+    """Raised out of the application where it runs without a socket that could be cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRequest:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    query: str
+    headers: tuple[tuple[str, str], ...]
+    """Names in lower case, in the order sent."""
+    body: bytes
+    json: JsonObject = field(default_factory=dict[str, Any])
+    """The parsed body; empty where it is no JSON object."""
+
+    def header(self, name: str) -> str | None:
+        """The first header of this name (lower case)."""
+        return next((value for key, value in self.headers if key == name), None)
+
+
+@dataclass(slots=True, kw_only=True)
+class _InFlight:
+    """A generate call that has not been answered."""
+
+    rid: str
+    aborted: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    status: int = 200
+    body: bytes = b"{}"
+    headers: tuple[tuple[str, str], ...] = ()
+    fault: Phase | None = None
+
+
+class ScriptedEngine:
+    """The application; see the module's docstring. One instance is one engine."""
+
+    def __init__(
+        self,
+        script: Iterable[ScriptedReply] = (),
+        *,
+        default: ScriptedReply | Respond | None = None,
+        encode: Callable[[str], Sequence[int]] | None = None,
+        stop_id: int = DEFAULT_STOP_ID,
+        moe: MoeShape | None = None,
+        weight_version: str = "default",
+        context_length: int = 32768,
+    ) -> None:
+        """Write the script.
+
+        Args:
+            script: the answers to the first generate calls, in the order in which the calls arrive.
+            default: the answer to every later call, or a function that makes it; None gives ordinary replies.
+            encode: spells a reply's text as ids, so that they decode to it; None makes ids up, one a byte.
+            stop_id: ends the ids of replies that do not give their own.
+            moe: sends routing rows of this shape to those who ask; None is a dense model, or a missing flag.
+            weight_version: the label until an update gives another.
+            context_length: longer prompts are refused as SGLang refuses them.
+        """
+        self.script = list(script)
+        self.default = default if default is not None else ScriptedReply()
+        self.weight_version = weight_version
+        self.context_length = context_length
+        self.moe = moe
+        self.requests: list[RecordedRequest] = []
+        """Every request, in the order of arrival."""
+        self.generations: list[RecordedRequest] = []
+        """Those that generate."""
+        self.hang_ups = 0
+        """How many clients went away before their reply was due."""
+        self.has_ready_route = True
+        """Whether ``/ready`` exists; older engines have none."""
+        self._encode = encode
+        self._stop_id = stop_id
+        self._arrived = asyncio.Condition()
+        self._in_flight: list[_InFlight] = []
+        self._running = asyncio.Event()
+        self._running.set()
+        self._control: dict[tuple[str, str], Callable[[JsonObject], _Answer]] = {
+            ("POST", "/abort_request"): self._on_abort,
+            ("POST", "/pause_generation"): self._on_pause,
+            ("POST", "/continue_generation"): self._on_continue,
+            ("POST", "/flush_cache"): self._on_flush,
+            ("POST", "/update_weights_from_disk"): self._on_update,
+            ("POST", "/update_weight_version"): self._on_version,
+            ("POST", "/release_memory_occupation"): self._on_memory,
+            ("POST", "/resume_memory_occupation"): self._on_memory,
+            ("GET", "/model_info"): self._on_info,
+            ("GET", "/health"): self._on_ready,
+            ("GET", "/ready"): self._on_ready,
+            ("GET", "/v1/models"): self._on_models,
+        }
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether new requests are held back."""
+        return not self._running.is_set()
+
+    @property
+    def in_flight(self) -> int:
+        """How many generate calls wait for their answer."""
+        return len(self._in_flight)
+
+    async def wait_for_generations(self, count: int) -> None:
+        """Return once so many generate calls have arrived since the start."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: len(self.generations) >= count)
+
+    def pause(self, mode: str) -> None:
+        """Hold new requests back; ``abort`` also ends those in flight."""
+        if mode == "abort":
+            self.abort()
+        self._running.clear()
+
+    def resume(self) -> None:
+        """Let requests go on."""
+        self._running.set()
+
+    def abort(self, rid: str | None = None) -> None:
+        """End the calls whose id starts so, as SGLang matches them; None ends all."""
+        for call in self._in_flight:
+            if rid is None or call.rid.startswith(rid):
+                call.aborted.set()
+
+    async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]):
+        """The ASGI application."""
+        if scope["type"] == "lifespan":
+            await _serve_lifespan(receive, send)
+            return
+        request = await _read_request(scope, receive)
+        self.requests.append(request)
+        if request.path in GENERATE_PATHS and request.method == "POST":
+            answer = await self._generate(request, receive)
+        else:
+            answer = self._answer(request)
+        await _send_answer(answer, send)
+
+    def _answer(self, request: RecordedRequest) -> _Answer:
+        handler = self._control.get((request.method, request.path))
+        if handler is None or (request.path == "/ready" and not self.has_ready_route):
+            return _Answer(status=404, body=b'{"detail":"Not Found"}')
+        return handler(request.json)
+
+    async def _generate(self, request: RecordedRequest, receive: Callable[[], Awaitable[Any]]) -> _Answer:
+        async with self._arrived:
+            self.generations.append(request)
+            number = len(self.generations)
+            reply = self._take_reply(request)
+            self._arrived.notify_all()
+        if problem := self._find_problem(request.json):
+            return _Answer(status=400, body=orjson.dumps({"object": "error", "message": problem, "code": 400}))
+        call = _InFlight(rid=str(request.json.get("rid") or f"scripted-{number}"))
+        self._in_flight.append(call)
+        watch = asyncio.create_task(self._watch(call, receive))
+        try:
+            is_aborted = await self._wait(reply, call)
+        finally:
+            self._in_flight.remove(call)
+            watch.cancel()
+        return self._render(request, reply, rid=call.rid, number=number, is_aborted=is_aborted)
+
+    def _take_reply(self, request: RecordedRequest) -> ScriptedReply:
+        if self.script:
+            return self.script.pop(0)
+        return self.default if isinstance(self.default, ScriptedReply) else self.default(request)
+
+    def _find_problem(self, body: JsonObject) -> str | None:
+        ids: object = body.get("input_ids")
+        if not isinstance(ids, list) or not ids:
+            return "input_ids: this engine takes nothing else"
+        count = len(cast(list[object], ids))
+        if count >= self.context_length:
+            return (
+                f"The input ({count} tokens) is longer than the model's context length ({self.context_length} tokens)."
+            )
+        start: object = body.get("routed_experts_start_len", 0)
+        if not isinstance(start, int) or not 0 <= start <= count:
+            return f"routed_experts_start_len must be in [0, {count}], got {start}"
+        return None
+
+    async def _watch(self, call: _InFlight, receive: Callable[[], Awaitable[Any]]) -> None:
+        """A client that goes away aborts its call."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.hang_ups += 1
+        call.aborted.set()
+
+    async def _wait(self, reply: ScriptedReply, call: _InFlight) -> bool:
+        """Until the reply is due; True when an abort came first."""
+        for gate in (self._running, reply.wait):
+            if gate is not None and not gate.is_set() and await _wait_either(call.aborted, gate):
+                return True
+        if self.is_paused:  # paused while it ran: frozen until the engine goes on
+            return await _wait_either(call.aborted, self._running)
+        return call.aborted.is_set()
+
+    def _render(
+        self, request: RecordedRequest, reply: ScriptedReply, *, rid: str, number: int, is_aborted: bool
+    ) -> _Answer:
+        headers = tuple(reply.headers.items())
+        if reply.body is not None or reply.status != 200:
+            raw = b'{"error":{"message":"scripted"}}' if reply.body is None else reply.body
+            return _Answer(status=reply.status, body=raw, headers=headers, fault=reply.fault)
+        text = reply.text if reply.text is not None else f"reply {number}"
+        sampled = build_sampled(reply, text=text, encode=self._encode, stop_id=self._stop_id, is_aborted=is_aborted)
+        meta = build_meta(request.json, reply, sampled, rid=rid, version=self.weight_version, moe=self.moe)
+        if request.path == "/generate":
+            value = build_generate_reply(sampled, meta, text=text)
+        else:
+            shown = replace(reply, tool_calls=()) if is_aborted else reply
+            value = build_chat_reply(request.json, shown, sampled, meta, text=text)
+        if reply.edit is not None:
+            reply.edit(value)
+        return _Answer(body=dump_reply(value), headers=headers, fault=reply.fault)
+
+    # Control routes: what they do to the script's state, and what SGLang answers.
+
+    def _on_abort(self, body: JsonObject) -> _Answer:
+        self.abort(None if body.get("abort_all") else str(body.get("rid", "")))
+        return _Answer()
+
+    def _on_pause(self, body: JsonObject) -> _Answer:
+        self.pause(str(body.get("mode", "abort")))
+        return _Answer(body=b'{"status":"ok","message":"Generation paused."}')
+
+    def _on_continue(self, body: JsonObject) -> _Answer:
+        self.resume()
+        return _Answer(body=b'{"status":"ok","message":"Generation continued."}')
+
+    def _on_flush(self, body: JsonObject) -> _Answer:
+        is_idle = not self._in_flight or self.is_paused
+        return _Answer(status=200 if is_idle else 400, body=b"Cache flushed." if is_idle else b"Not idle.")
+
+    def _on_update(self, body: JsonObject) -> _Answer:
+        self._set_version(body.get("weight_version"), aborts=bool(body.get("abort_all_requests", False)))
+        return _Answer(body=b'{"success":true,"message":"Succeeded to update model weights."}')
+
+    def _on_version(self, body: JsonObject) -> _Answer:
+        self._set_version(body.get("new_version"), aborts=bool(body.get("abort_all_requests", True)))
+        return _Answer(body=b'{"success":true}')
+
+    def _set_version(self, label: object, *, aborts: bool) -> None:
+        if aborts:
+            self.abort()
+        if label is not None:
+            self.weight_version = str(label)
+
+    def _on_memory(self, body: JsonObject) -> _Answer:
+        return _Answer(status=400 if self._in_flight else 200)
+
+    def _on_info(self, body: JsonObject) -> _Answer:
+        info = {"model_path": "scripted", "weight_version": self.weight_version, "context_length": self.context_length}
+        return _Answer(body=orjson.dumps(info))
+
+    def _on_ready(self, body: JsonObject) -> _Answer:
+        return _Answer(status=503 if self.is_paused else 200)
+
+    def _on_models(self, body: JsonObject) -> _Answer:
+        return _Answer(body=b'{"object":"list","data":[{"id":"scripted","object":"model"}]}')
+
+
+async def _wait_either(first: asyncio.Event, second: asyncio.Event) -> bool:
+    """Wait for one of both; whether the first is set."""
+    tasks = [asyncio.create_task(event.wait()) for event in (first, second)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return first.is_set()
+
+
+async def _serve_lifespan(receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+    while (await receive())["type"] != "lifespan.shutdown":
+        await send({"type": "lifespan.startup.complete"})
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _read_request(scope: Any, receive: Callable[[], Awaitable[Any]]) -> RecordedRequest:
+    chunks: list[bytes] = []
+    while True:
+        message = await receive()
+        chunks.append(message.get("body", b""))
+        if not message.get("more_body"):
+            break
+    body = b"".join(chunks)
+    try:
+        value: object = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        value = {}
+    return RecordedRequest(
+        method=scope["method"],
+        path=scope["path"],
+        query=scope["query_string"].decode(),
+        headers=tuple((name.decode("latin-1"), text.decode("latin-1")) for name, text in scope["headers"]),
+        body=body,
+        json=cast(JsonObject, value) if isinstance(value, dict) else {},
+    )
+
+
+async def _send_answer(answer: _Answer, send: Callable[[Any], Awaitable[None]]) -> None:
+    if answer.fault is Phase.HEADERS:
+        _cut_connection(send)
+        return
+    body = answer.body[: len(answer.body) // 2] if answer.fault is Phase.TRUNCATED else answer.body
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    given = [(name.lower().encode(), value.encode()) for name, value in answer.headers]
+    kept = [pair for pair in headers if pair[0] not in {name for name, _ in given}]
+    await send({"type": "http.response.start", "status": answer.status, "headers": kept + given})
+    if answer.fault is Phase.BODY:
+        await send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
+        _cut_connection(send)
+        return
+    await send({"type": "http.response.body", "body": body})
+
+
+@contextmanager
+def unreachable_url() -> Generator[str]:
+    """A URL whose port refuses connections and stays taken until the block ends."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))  # bound and not listening
+        yield f"http://127.0.0.1:{holder.getsockname()[1]}"
+
+
+def _cut_connection(send: object) -> None:
+    """Close the socket under the application. uvicorn hands out a bound method of the object that holds it."""
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    if transport is None:
+        raise ConnectionCut
+    transport.close()

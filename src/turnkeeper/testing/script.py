@@ -1,0 +1,221 @@
+"""What a scripted engine says: one `ScriptedReply` per generate call, and the bodies made of it.
+
+Pure. Knows SGLang's reply layout and how routing rows are spelled; knows no sockets. The rows are a function of the
+tokens, so a test can say what every row of a path must be: `scripted_rows`.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import orjson
+import pybase64
+from numpy.typing import NDArray
+
+from turnkeeper.jsontypes import JsonObject
+
+DEFAULT_STOP_ID = 2
+"""The stop token of default replies."""
+
+
+class Phase(StrEnum):
+    """Where a scripted fault strikes."""
+
+    HEADERS = "headers"
+    """The connection is cut before any byte of the reply."""
+    BODY = "body"
+    """The connection is cut in the middle of the body, whose announced length is longer."""
+    TRUNCATED = "truncated"
+    """The reply is complete as HTTP, and its JSON ends in the middle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedReply:
+    """One answer to a generate call. Every field left alone gives an ordinary, sound reply."""
+
+    text: str | None = None
+    """The content; None gives "reply N"."""
+    reasoning: str | None = None
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    """Chat-completions tool calls, sent as they are (SGLang's extra ``index`` is added)."""
+    ids: Sequence[int] | None = None
+    """The sampled ids; None encodes the text with the engine's ``encode``, or makes some up, and adds the stop id."""
+    logprobs: Sequence[float | None] | None = None
+    """One per id; None gives -0.125 * (1 + index % 8)."""
+    finish_reason: str = "stop"
+    matched_stop: int | str | None = None
+    """None gives the last id where the finish reason is stop."""
+    cached_tokens: int = 0
+    weight_version: str | None = None
+    """None gives the engine's version at the end of the call."""
+    spans: Sequence[tuple[str, int, int]] = ()
+    """``weight_versions`` as (version, start, end); none sends no field, as older builds do."""
+    num_retractions: int = 0
+    rows_salt: int = 0
+    """Shifts every row of the payload, as a prefill under other weights does."""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Members put over ``meta_info``; a None value removes the member."""
+    edit: Callable[[JsonObject], object] | None = None
+    """Changes the finished reply object in place, whatever it does to its soundness."""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: bytes | None = None
+    """The raw body instead of everything above: HTML, garbage, nothing."""
+    fault: Phase | None = None
+    wait: asyncio.Event | None = None
+    """The call is answered only once this is set; an abort or a pause that aborts ends the wait."""
+    partial: int | None = None
+    """How many ids an abort during ``wait`` finds sampled; None: the request was still waiting and has none."""
+
+
+def scripted_rows(
+    ids: Sequence[int] | NDArray[np.integer], *, layers: int, topk: int, experts: int, start: int = 0, salt: int = 0
+) -> NDArray[np.int32]:
+    """The routing rows of a path: shape [len(ids) - 1 - start, layers, topk], int32, distinct ids in each row.
+
+    Row i is ``(7 * ids[i] + i + 3 * layer + salt + k) % experts``: it depends on the token, its position and the salt.
+    """
+    tokens = np.asarray(ids, dtype=np.int64)[:-1]
+    base_R = (7 * tokens + np.arange(len(tokens)) + salt)[start:]
+    base_RL = base_R[:, None] + 3 * np.arange(layers)
+    return ((base_RL[:, :, None] + np.arange(topk)) % experts).astype(np.int32)
+
+
+def encode_payload(rows: NDArray[np.int32]) -> str:
+    """Base64 of the raw little-endian int32 bytes; the empty string for no rows."""
+    return pybase64.b64encode(np.ascontiguousarray(rows, dtype="<i4").tobytes()).decode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoeShape:
+    """What the scripted engine pretends its model to be."""
+
+    layers: int = 2
+    topk: int = 2
+    experts: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """The ids of one answer, and how it ended."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float | None, ...]
+    finish_reason: str
+    is_waiting_abort: bool = False
+    """Aborted before it ran: SGLang then leaves out the counts of the prompt and the rows."""
+
+
+def build_sampled(
+    reply: ScriptedReply, *, text: str, encode: Callable[[str], Sequence[int]] | None, stop_id: int, is_aborted: bool
+) -> Sampled:
+    """The ids that a reply stands for, cut where an abort found them."""
+    ids = tuple(reply.ids) if reply.ids is not None else (*_make_ids(text, encode), stop_id)
+    logprobs = (
+        tuple(reply.logprobs) if reply.logprobs is not None else tuple(-0.125 * (1 + i % 8) for i in range(len(ids)))
+    )
+    if not is_aborted:
+        return Sampled(ids=ids, logprobs=logprobs, finish_reason=reply.finish_reason)
+    count = reply.partial or 0
+    return Sampled(
+        ids=ids[:count], logprobs=logprobs[:count], finish_reason="abort", is_waiting_abort=reply.partial is None
+    )
+
+
+def _make_ids(text: str, encode: Callable[[str], Sequence[int]] | None) -> Sequence[int]:
+    return encode(text) if encode is not None else [16 + byte for byte in text.encode()]
+
+
+def build_meta(
+    request: JsonObject, reply: ScriptedReply, sampled: Sampled, *, rid: str, version: str, moe: MoeShape | None
+) -> JsonObject:
+    """``meta_info`` for a request body with ``input_ids``."""
+    prompt: list[int] = request["input_ids"]
+    meta: JsonObject = {
+        "id": rid,
+        "finish_reason": {"type": sampled.finish_reason},
+        "prompt_tokens": len(prompt),
+        "completion_tokens": len(sampled.ids),
+        "cached_tokens": reply.cached_tokens,
+        "output_token_logprobs": [[lp, i, None] for lp, i in zip(sampled.logprobs, sampled.ids, strict=False)],
+        "weight_version": reply.weight_version or version,
+        "e2e_latency": 0.25,
+    }
+    if reply.spans:
+        meta["weight_versions"] = [{"version": v, "start": a, "end": b} for v, a, b in reply.spans]
+    if reply.num_retractions:
+        meta["num_retractions"] = reply.num_retractions
+    if moe is not None:
+        meta |= _build_rows(request, [*prompt, *sampled.ids], reply.rows_salt, moe)
+    if sampled.is_waiting_abort:
+        for name in ("prompt_tokens", "cached_tokens", "routed_experts"):
+            meta.pop(name, None)
+    meta |= reply.meta
+    return {name: value for name, value in meta.items() if value is not None}
+
+
+def _build_rows(request: JsonObject, path: list[int], salt: int, moe: MoeShape) -> JsonObject:
+    def make(start: int) -> str:
+        return encode_payload(
+            scripted_rows(path, layers=moe.layers, topk=moe.topk, experts=moe.experts, start=start, salt=salt)
+        )
+
+    fields: JsonObject = {}
+    if request.get("return_routed_experts"):
+        fields["routed_experts"] = make(request.get("routed_experts_start_len", 0))
+    if request.get("return_indexer_topk"):
+        fields |= {"indexer_topk": make(0), "indexer_topk_num_layers": moe.layers}
+    return fields
+
+
+def build_chat_reply(
+    request: JsonObject, reply: ScriptedReply, sampled: Sampled, meta: JsonObject, *, text: str
+) -> JsonObject:
+    """The body of ``/v1/chat/completions``, with just the members that the request asked for."""
+    message: JsonObject = {"role": "assistant", "content": text, "reasoning_content": reply.reasoning}
+    if reply.tool_calls:
+        message["tool_calls"] = [{"index": i, **call} for i, call in enumerate(reply.tool_calls)]
+    matched = reply.matched_stop
+    if matched is None and sampled.finish_reason in ("stop", "tool_calls") and sampled.ids:
+        matched = sampled.ids[-1]
+    choice: JsonObject = {
+        "index": 0,
+        "message": message,
+        "logprobs": {"content": []} if request.get("logprobs") else None,
+        "finish_reason": sampled.finish_reason,
+        "matched_stop": matched,
+    }
+    if request.get("return_meta_info"):
+        choice["meta_info"] = meta
+    prompt_tokens = len(request["input_ids"])
+    return {
+        "id": meta.get("id"),
+        "object": "chat.completion",
+        "created": 1_700_000_000,
+        "model": "scripted",
+        "choices": [choice],
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": len(sampled.ids),
+            "total_tokens": prompt_tokens + len(sampled.ids),
+        },
+    }
+
+
+def build_generate_reply(sampled: Sampled, meta: JsonObject, *, text: str) -> JsonObject:
+    """The body of ``/generate``."""
+    return {"text": text, "output_ids": list(sampled.ids), "meta_info": meta}
+
+
+def dump_reply(value: JsonObject) -> bytes:
+    """As JSON, with NaN and infinities spelled as Python's writers spell them."""
+    try:
+        if b"null" not in (strict := orjson.dumps(value)):
+            return strict
+    except TypeError:
+        pass
+    return json.dumps(value).encode()
