@@ -87,9 +87,9 @@ async def test_members_come_only_when_asked_for(http: aiohttp.ClientSession) -> 
 
 
 async def test_the_generate_route_answers_its_own_shape(http: aiohttp.ClientSession) -> None:
-    async with running(ScriptedEngine([ScriptedReply(text="x", ids=[40, 2])])) as url:
-        async with http.post(f"{url}/generate", json={"input_ids": PROMPT}) as response:
-            value = await response.json()
+    engine = ScriptedEngine([ScriptedReply(text="x", ids=[40, 2])])
+    async with running(engine) as url, http.post(f"{url}/generate", json={"input_ids": PROMPT}) as response:
+        value = await response.json()
     assert (value["text"], value["output_ids"], value["meta_info"]["prompt_tokens"]) == ("x", [40, 2], 3)
 
 
@@ -126,9 +126,9 @@ async def test_the_last_word_is_the_edit(http: aiohttp.ClientSession) -> None:
     def spoil(reply: dict[str, Any]) -> None:
         reply["choices"][0]["meta_info"]["output_token_logprobs"][0][0] = float("-inf")
 
-    async with running(ScriptedEngine([ScriptedReply(edit=spoil)])) as url:
-        async with http.post(f"{url}/v1/chat/completions", json=body()) as response:
-            assert b"-Infinity" in await response.read()
+    engine = ScriptedEngine([ScriptedReply(edit=spoil)])
+    async with running(engine) as url, http.post(f"{url}/v1/chat/completions", json=body()) as response:
+        assert b"-Infinity" in await response.read()
 
 
 async def test_what_the_engine_cannot_take_is_a_400(http: aiohttp.ClientSession) -> None:

@@ -131,10 +131,9 @@ def read_spans(value: object, url: str) -> tuple[VersionSpan, ...] | None:
     spans: list[VersionSpan] = []
     for entry in cast(list[object], value):
         fields = expect_object(entry, "meta_info.weight_versions[]", url)
-        try:
-            span = VersionSpan(version=read_version(fields.get("version")), start=fields["start"], stop=fields["end"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise EngineProtocolError(f"the reply of {url} has a malformed version span {fields}", url=url) from error
-        if len(range(span.start, span.stop)):
-            spans.append(span)
+        start, stop = fields.get("start"), fields.get("end")
+        if not (isinstance(start, int) and isinstance(stop, int) and 0 <= start <= stop):
+            raise EngineProtocolError(f"the reply of {url} has a malformed version span {fields}", url=url)
+        if start < stop:
+            spans.append(VersionSpan(version=read_version(fields.get("version")), start=start, stop=stop))
     return tuple(spans)
