@@ -25,11 +25,11 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "cli": ("bench", "demo"),
     "samples": ("core", "routing"),
     "errors": (),
-    "core": ("routing",),
+    "core": ("matching", "routing"),
 }
 """Packages of the same row that a package may import as well, each for its reason: samples are cut out of
-core's turns and routing's rows; a turn of core holds its patch of rows; the command line starts the demo and
-the bench."""
+core's turns and routing's rows; core asks a matcher, and a turn holds its patch of rows; the command line
+starts the demo and the bench."""
 
 PURE = ("core", "matching", "rendering", "routing", "samples", "ids", "jsontypes", "errors", "choices")
 IMPURE_MODULES = {

@@ -23,6 +23,7 @@
     |  `- HookError                        422  a picker or postprocessor failed or broke its contract
     |- CapacityError                       429  a limit of the server, named
     |- TokenIntegrityError                 500  a prompt does not start with its parent's path
+    |- MatcherError                        500  a message matcher given by import path broke its contract
     `- EngineError                         502  no connection, reset or broken reply
        |- EngineProtocolError              502  the reply lacks or contradicts what a turn needs
        |- EngineRefusedError               400 or 429, the engine's own
@@ -185,6 +186,10 @@ class CapacityError(TurnkeeperError):
 
 class TokenIntegrityError(TurnkeeperError):
     """A prompt does not start with its parent's path; facts: ``index``, ``expected``, ``found``."""
+
+
+class MatcherError(TurnkeeperError):
+    """A message matcher given by import path raised or returned no bool; facts: ``matcher``."""
 
 
 class EngineError(TurnkeeperError):

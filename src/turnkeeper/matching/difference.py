@@ -1,0 +1,135 @@
+"""In what two messages differ, field by field, each difference of a kind that a matcher accepts or refuses."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.matching.normal import NormalCall, NormalMessage, are_arguments_equal
+
+EXCERPT_CHARS = 120
+"""How much of a value a record keeps, around the first character that differs."""
+
+
+class DifferenceKind(StrEnum):
+    """What a difference amounts to."""
+
+    ROLE = "role"
+    """Another speaker."""
+    CONTENT = "content"
+    """Other text, or other parts that are not text."""
+    REASONING_TRIMMED = "reasoning_trimmed"
+    """Reasoning left out, or trimmed at its ends."""
+    REASONING = "reasoning"
+    """Reasoning that says something else."""
+    CALLS = "calls"
+    """More or fewer tool calls, or a call of another function."""
+    ARGUMENTS_SPELLING = "arguments_spelling"
+    """Tool arguments that are the same JSON object in another spelling."""
+    ARGUMENTS = "arguments"
+    """Tool arguments of another value."""
+    CALL_ID = "call_id"
+    """A tool call, or the call that a result answers, goes by another id."""
+    CALL_LINK = "call_link"
+    """An id that stands for another id than it did earlier on the path."""
+    OTHER = "other"
+    """What a matcher given by import path refuses and no field explains."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One field in which a replayed message is not spelled as the stored one."""
+
+    kind: DifferenceKind
+    field: str
+    """Where: ``content``, ``reasoning``, ``tool_calls[1].arguments``, ..."""
+    stored: str
+    replayed: str
+    index: int = -1
+    """Which message of the request; -1 while nobody has said."""
+
+    def at(self, index: int) -> "Difference":
+        """The same difference placed at a message, its values cut to what a record keeps."""
+        start = max(0, _count_common_prefix(self.stored, self.replayed) - EXCERPT_CHARS // 4)
+        return replace(self, index=index, stored=_cut(self.stored, start), replayed=_cut(self.replayed, start))
+
+    def describe(self) -> str:
+        """One line for a person."""
+        return f"message {self.index}, {self.field}: stored {self.stored!r}, replayed {self.replayed!r}"
+
+    def to_json(self) -> JsonObject:
+        """The same, JSON-ready."""
+        return {
+            "message": self.index,
+            "field": self.field,
+            "kind": str(self.kind),
+            "stored": self.stored,
+            "replayed": self.replayed,
+        }
+
+
+def find_differences(stored: NormalMessage, replayed: NormalMessage) -> Iterator[Difference]:
+    """Every field in which the two differ, in reading order; nothing for equal messages."""
+    if stored.digest == replayed.digest:
+        return
+    if stored.role != replayed.role:
+        yield _differ(DifferenceKind.ROLE, "role", stored.role, replayed.role)
+    if stored.content != replayed.content:
+        yield _differ(DifferenceKind.CONTENT, "content", stored.content, replayed.content)
+    if stored.media != replayed.media:
+        yield _differ(DifferenceKind.CONTENT, "content", "".join(stored.media), "".join(replayed.media))
+    if stored.reasoning != replayed.reasoning:
+        yield _differ(_judge_reasoning(stored, replayed), "reasoning", stored.reasoning, replayed.reasoning)
+    if stored.calls != replayed.calls:
+        yield from _find_call_differences(stored.calls, replayed.calls)
+    if stored.result_of != replayed.result_of:
+        yield _differ(DifferenceKind.CALL_ID, "tool_call_id", stored.result_of, replayed.result_of)
+
+
+def _differ(kind: DifferenceKind, field: str, stored: str, replayed: str) -> Difference:
+    return Difference(kind=kind, field=field, stored=stored, replayed=replayed)
+
+
+def _judge_reasoning(stored: NormalMessage, replayed: NormalMessage) -> DifferenceKind:
+    kept = replayed.reasoning.strip()
+    is_trimmed = not kept or kept == stored.reasoning.strip()
+    return DifferenceKind.REASONING_TRIMMED if is_trimmed else DifferenceKind.REASONING
+
+
+def _find_call_differences(stored: tuple[NormalCall, ...], replayed: tuple[NormalCall, ...]) -> Iterator[Difference]:
+    if len(stored) != len(replayed):
+        yield _differ(DifferenceKind.CALLS, "tool_calls", _name_calls(stored), _name_calls(replayed))
+        return
+    for position, (left, right) in enumerate(zip(stored, replayed, strict=True)):
+        place = f"tool_calls[{position}]"
+        if left.name != right.name:
+            yield _differ(DifferenceKind.CALLS, f"{place}.name", left.name, right.name)
+        if left.arguments != right.arguments:
+            is_equal = are_arguments_equal(left.arguments, right.arguments)
+            kind = DifferenceKind.ARGUMENTS_SPELLING if is_equal else DifferenceKind.ARGUMENTS
+            yield _differ(kind, f"{place}.arguments", left.arguments, right.arguments)
+        if left.id != right.id:
+            yield _differ(DifferenceKind.CALL_ID, f"{place}.id", left.id, right.id)
+
+
+def _name_calls(calls: tuple[NormalCall, ...]) -> str:
+    return ", ".join(call.name for call in calls) or "none"
+
+
+def _count_common_prefix(left: str, right: str) -> int:
+    """How many leading characters both share, by bisection: slices compare at memory speed."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _cut(text: str, start: int) -> str:
+    if len(text) <= EXCERPT_CHARS:
+        return text
+    head, tail = ("…" if start else ""), ("…" if start + EXCERPT_CHARS < len(text) else "")
+    return f"{head}{text[start : start + EXCERPT_CHARS]}{tail}"

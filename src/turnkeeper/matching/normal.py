@@ -1,0 +1,194 @@
+"""Messages reduced to what a comparison may look at, and tool arguments as JSON values.
+
+Clients hand a message back in many spellings: a missing key, ``None``, ``""``, ``[]`` and a list of empty text parts
+are one value here; text parts equal their joined text; ``reasoning`` and ``reasoning_content`` are one field; keys
+that only the wire needs (``index``, what SDKs add) are gone. What is left compares by its digest first.
+"""
+
+import json
+from dataclasses import dataclass, field
+from decimal import Decimal
+from hashlib import blake2b
+from typing import Any, cast
+
+from turnkeeper.jsontypes import Message
+
+TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
+"""The types of content parts that hold nothing but text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalCall:
+    """One tool call of an assistant message."""
+
+    id: str
+    """Empty where none was given."""
+    name: str
+    arguments: str
+    """The JSON text as it was spelled; a given object in compact spelling; empty where none was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalMessage:
+    """A message as the matchers see it."""
+
+    message: Message = field(repr=False)
+    """The message that was reduced."""
+    role: str
+    content: str
+    """All text, joined."""
+    media: tuple[str, ...]
+    """The parts that are not text: each ``offset:canonical JSON``, the offset being its place in ``content``."""
+    reasoning: str
+    calls: tuple[NormalCall, ...]
+    result_of: str
+    """The id of the call that this message answers; empty for all but tool results."""
+    digest: bytes
+    """16 bytes over all fields above: equal digests are equal messages."""
+
+    @property
+    def call_ids(self) -> tuple[str, ...]:
+        """Every call id the message names: those of its calls, then that of the call it answers."""
+        ids = tuple(call.id for call in self.calls)
+        return (*ids, self.result_of) if self.result_of else ids
+
+
+def normalize(message: Message) -> NormalMessage:
+    """Reduce a message. Any mapping can be reduced: what is malformed stays comparable as JSON text."""
+    role = _text(message.get("role"))
+    content, media = _split_content(message.get("content"))
+    reasoning = _text(message.get("reasoning_content") or message.get("reasoning"))
+    calls = _read_calls(message.get("tool_calls"))
+    result_of = _text(message.get("tool_call_id"))
+    return NormalMessage(
+        message=message,
+        role=role,
+        content=content,
+        media=media,
+        reasoning=reasoning,
+        calls=calls,
+        result_of=result_of,
+        digest=_digest(role, content, media, reasoning, calls, result_of),
+    )
+
+
+def are_arguments_equal(left: str, right: str) -> bool:
+    """Whether two spellings are one JSON object by value and type; no arguments are the empty object.
+
+    1 equals 1.0, and numbers compare exactly, digit for digit. ``true`` is not 1, ``"1"`` is not 1. A text that is no
+    JSON object, repeats a key or holds NaN or Infinity equals only itself.
+    """
+    if left == right:
+        return True
+    try:
+        return _are_equal(_parse_object(left), _parse_object(right))
+    except (ValueError, ArithmeticError, RecursionError):
+        return False
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else _canonical_json(value)
+
+
+def _canonical_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=repr)
+
+
+def _split_content(content: Any) -> tuple[str, tuple[str, ...]]:
+    if content is None or isinstance(content, str):
+        return content or "", ()
+    if not isinstance(content, list):
+        return "", (f"0:{_canonical_json(content)}",)
+    texts: list[str] = []
+    media: list[str] = []
+    offset = 0
+    for part in cast("list[Any]", content):
+        text = _read_text_part(part)
+        if text is None:
+            media.append(f"{offset}:{_canonical_json(part)}")
+        else:
+            texts.append(text)
+            offset += len(text)
+    return "".join(texts), tuple(media)
+
+
+def _read_text_part(part: Any) -> str | None:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        return None
+    fields = cast("dict[str, Any]", part)
+    if fields.get("type") not in TEXT_PARTS:
+        return None
+    text = fields.get("text") or ""
+    return text if isinstance(text, str) else None
+
+
+def _read_calls(calls: Any) -> tuple[NormalCall, ...]:
+    if not calls:
+        return ()
+    if not isinstance(calls, list):
+        return (NormalCall(id="", name="", arguments=_canonical_json(calls)),)
+    return tuple(_read_call(call) for call in cast("list[Any]", calls))
+
+
+def _read_call(call: Any) -> NormalCall:
+    if not isinstance(call, dict):
+        return NormalCall(id="", name="", arguments=_canonical_json(call))
+    fields = cast("dict[str, Any]", call)
+    function = fields.get("function")
+    inner = cast("dict[str, Any]", function) if isinstance(function, dict) else fields
+    arguments = inner.get("arguments")
+    if arguments is not None and not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"), default=repr)
+    return NormalCall(id=_text(fields.get("id")), name=_text(inner.get("name")), arguments=arguments or "")
+
+
+def _digest(
+    role: str, content: str, media: tuple[str, ...], reasoning: str, calls: tuple[NormalCall, ...], result_of: str
+) -> bytes:
+    named = [piece for call in calls for piece in (call.id, call.name, call.arguments)]
+    hasher = blake2b(digest_size=16)
+    for text in (role, content, reasoning, result_of, str(len(media)), *media, *named):
+        raw = text.encode("utf-8", "surrogatepass")
+        hasher.update(len(raw).to_bytes(8, "little"))
+        hasher.update(raw)
+    return hasher.digest()
+
+
+def _parse_object(text: str) -> dict[str, Any]:
+    if not text:
+        return {}
+    value = json.loads(
+        text,
+        object_pairs_hook=_build_object,
+        parse_int=Decimal,
+        parse_float=Decimal,
+        parse_constant=_refuse_constant,
+    )
+    if not isinstance(value, dict):
+        raise ValueError("the arguments of a tool call are a JSON object")
+    return cast("dict[str, Any]", value)
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    built = dict(pairs)
+    if len(built) != len(pairs):
+        raise ValueError("a key is repeated")
+    return built
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _are_equal(left: Any, right: Any) -> bool:
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(_are_equal(value, right[key]) for key, value in left.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - parsed JSON
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(_are_equal, left, right))  # pyright: ignore[reportUnknownArgumentType] - parsed JSON
+    return bool(left == right)
