@@ -1,1 +1,33 @@
 """Sessions as pure data: what happened, and what is true now."""
+
+from turnkeeper.core.accounting import DropReason, Ledger, MaskReason
+from turnkeeper.core.cause import Cause, Explanation, Label
+from turnkeeper.core.event import Event
+from turnkeeper.core.forest import Forest
+from turnkeeper.core.pending import PendingTurn
+from turnkeeper.core.policy import HistoryPolicy, Linear, Tree
+from turnkeeper.core.session import Session, fold
+from turnkeeper.core.turn import Completion, FinishReason, Prompt, Turn, TurnRequest, VersionSpan
+
+__all__ = [
+    "Cause",
+    "Completion",
+    "DropReason",
+    "Event",
+    "Explanation",
+    "FinishReason",
+    "Forest",
+    "HistoryPolicy",
+    "Label",
+    "Ledger",
+    "Linear",
+    "MaskReason",
+    "PendingTurn",
+    "Prompt",
+    "Session",
+    "Tree",
+    "Turn",
+    "TurnRequest",
+    "VersionSpan",
+    "fold",
+]

@@ -5,7 +5,7 @@
     TurnRequest --begin--> PendingTurn --(renderer)--> Prompt --(engine)--> Completion --commit--> Turn
 
 Nothing here mutates. A turn stores only what it adds to its parent: the messages, the prompt ids, the completion and
-its patch of routing rows.
+its patch of routing rows. The pending turn stands in ``pending``, the reason why a turn is no extension in ``cause``.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.core.tokens import TokenIds
+from turnkeeper.core.cause import Explanation
+from turnkeeper.core.tokens import Span, TokenIds
+from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.matching import Difference
 from turnkeeper.routing import RoutingRows
 
 
@@ -134,3 +137,49 @@ class Completion:
     def is_truncated(self) -> bool:
         """Whether the budget ended it."""
         return self.finish_reason is FinishReason.LENGTH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Turn:
+    """One committed generation. It stores only what it adds to its parent."""
+
+    id: TurnId
+    """Its place in the session's commit order, from 0."""
+    parent: TurnId | None
+    """The turn it extends; None for a root."""
+    messages: tuple[Message, ...]
+    """The messages appended since the parent's path; call ids as the parent's path spells them."""
+    request: TurnRequest
+    """The request less its messages, which stand in ``messages`` and on the parent's path."""
+    prompt: Prompt
+    completion: Completion
+    begun_after: int
+    """How many turns were committed when this one began: with ``id``, all that order in time needs."""
+    begun_at: float
+    """Unix seconds; for people, never for order."""
+    committed_at: float
+    """Unix seconds; for people, never for order."""
+    path_tokens: int
+    """The length of its path ids, completion included."""
+    path_messages: int
+    """The number of messages on its path, its completion's included."""
+    context_digest: str
+    """Tools and template arguments that its root was rendered with."""
+    context_changed: bool = False
+    """Whether the request came with other tools or template arguments than the root."""
+    carried: int = 0
+    """How many of ``messages`` are assistants that the client gave: never trainable, never a checkpoint."""
+    accepted: tuple[Difference, ...] = ()
+    """Differences in the replay of the parent's own messages that the matcher accepted; the stored spelling stays."""
+    why: Explanation
+    """Why it is a root or a branch, where it is one."""
+
+    @property
+    def completion_span(self) -> Span:
+        """Where its completion lies in its path ids."""
+        return Span(start=self.path_tokens - len(self.completion.ids), stop=self.path_tokens)
+
+    def overlaps(self, other: "Turn") -> bool:
+        """Whether the two were in flight at one time: the one committed later began before the other was committed."""
+        first, second = (self, other) if self.id < other.id else (other, self)
+        return second.begun_after <= first.id

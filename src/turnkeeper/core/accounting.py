@@ -1,0 +1,105 @@
+"""Every sampled token is accounted for exactly once: trained, masked or dropped, each for a reason of a closed list.
+
+``Ledger`` is the sum. Whoever knows a term adds it on its own path (the session what was sampled and what abandoned
+calls lost, the samples what trains and what does not); ``unaccounted`` says whether the terms meet.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from turnkeeper.jsontypes import JsonObject
+
+
+class MaskReason(StrEnum):
+    """Why a token of a sample carries no loss although it was sampled."""
+
+    SHARED_ELSEWHERE = "shared_elsewhere"
+    """It trains in another sample that shares the turn."""
+    BAD_ROWS = "bad_rows"
+    """Its routing rows, or earlier ones, cannot be true."""
+    ROWS_RECOMPUTED = "rows_recomputed"
+    """The engine computed its rows again after it was sampled."""
+    OFFPOLICY = "offpolicy"
+    """Older weights sampled it, and the trainer leaves such tokens out."""
+    HOOK = "hook"
+    """A postprocessor of the user's masked it."""
+
+
+class DropReason(StrEnum):
+    """Why sampled tokens are in no sample."""
+
+    SUPERSEDED = "superseded"
+    """A retry took the turn's place."""
+    UNDELIVERED = "undelivered"
+    """The reply never reached the agent in full."""
+    ABORTED_PIECE = "aborted_piece"
+    """A piece cut off by a weight update; the turn was generated again."""
+    REFUSED_REPLY = "refused_reply"
+    """The engine's reply failed its checks."""
+    CLIENT_GONE = "client_gone"
+    """The agent hung up and did not come back."""
+    STREAM_FAILED = "stream_failed"
+    """The stream broke, or its turn could not be recorded."""
+    DELETED = "deleted"
+    """The session ended first."""
+    JUNCTION_TRIM = "junction_trim"
+    """A stop token that the next turn's marker replaced."""
+    OVER_MAX_SEQ_LEN = "over_max_seq_len"
+    """Behind the sample's length limit."""
+    AFTER_TRUNCATION = "after_truncation"
+    """Sampled after a turn that ended by length."""
+    NOT_PICKED = "not_picked"
+    """On a leaf that the picker left out."""
+    EVICTED = "evicted"
+    """The session was evicted or expired before it was collected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """Sampled tokens and where they went. Counts that are 0 are left out of the mappings."""
+
+    sampled: int = 0
+    """Tokens that engines reported as sampled."""
+    trainable: int = 0
+    """Tokens with loss in exactly one sample."""
+    masked: Mapping[MaskReason, int] = field(default_factory=dict[MaskReason, int])
+    """Tokens in a sample, without loss."""
+    dropped: Mapping[DropReason, int] = field(default_factory=dict[DropReason, int])
+    """Tokens in no sample."""
+    calls: Mapping[DropReason, int] = field(default_factory=dict[DropReason, int])
+    """Abandoned calls whose tokens nobody reported: calls, not tokens, and no term of the sum."""
+
+    @property
+    def unaccounted(self) -> int:
+        """Sampled tokens that no term names yet; 0 when the sum holds, negative when a token counts twice."""
+        return self.sampled - self.trainable - sum(self.masked.values()) - sum(self.dropped.values())
+
+    def __add__(self, other: "Ledger") -> "Ledger":
+        """Both together, term by term."""
+        return Ledger(
+            sampled=self.sampled + other.sampled,
+            trainable=self.trainable + other.trainable,
+            masked=Counter(self.masked) + Counter(other.masked),
+            dropped=Counter(self.dropped) + Counter(other.dropped),
+            calls=Counter(self.calls) + Counter(other.calls),
+        )
+
+    def to_json(self) -> JsonObject:
+        """The terms under their names, JSON-ready."""
+        return {
+            "sampled": self.sampled,
+            "trainable": self.trainable,
+            "masked": {str(reason): count for reason, count in sorted(self.masked.items())},
+            "dropped": {str(reason): count for reason, count in sorted(self.dropped.items())},
+            "calls": {str(reason): count for reason, count in sorted(self.calls.items())},
+            "unaccounted": self.unaccounted,
+        }
+
+
+def drop_tokens(reason: DropReason, sampled_tokens: int | None) -> Ledger:
+    """The entry of tokens that were sampled for nothing; None counts a call of which nobody knows the tokens."""
+    if sampled_tokens is None:
+        return Ledger(calls={reason: 1})
+    return Ledger(sampled=sampled_tokens, dropped={reason: sampled_tokens} if sampled_tokens else {})

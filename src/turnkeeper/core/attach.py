@@ -1,0 +1,142 @@
+"""Where a request attaches: one pure search over the whole forest, for both policies.
+
+::
+
+    request   s u a t | a' t' ...          turn 0 owns  s u a   (its completion is the a)
+              ------- |                    turn 1 owns  t a1    child of 0; a1 is not a'
+              turn 0  | appended           -> attaches at turn 0, and appends  t a' t'
+
+The answer is the turn with the longest path of messages that the request begins with; ties go to the latest. A
+message costs one comparison of digests; only where those differ do values decide.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from turnkeeper.core.forest import Forest
+from turnkeeper.core.turn import Turn, TurnRequest
+from turnkeeper.ids import TurnId
+from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.matching import Difference, IdPairs, Matcher, NormalMessage, normalize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A request as the search sees it."""
+
+    messages: tuple[NormalMessage, ...]
+    context_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach:
+    """Where a request attaches."""
+
+    turn: Turn | None
+    """The turn whose path the request goes on from; None where no turn's path matches."""
+    matched: int = 0
+    """How many messages of the request that path takes up."""
+    accepted: tuple[Difference, ...] = ()
+    """What the matcher accepted in the replay of the turn's own messages."""
+    has_renames: bool = False
+    """Whether the replay calls some tool call by another id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """How far a request follows one turn's own messages."""
+
+    matched: int
+    """How many of them match."""
+    differences: tuple[Difference, ...]
+    """Of a whole match those accepted; else those that were refused, none where the request ended first."""
+
+
+def build_query(request: TurnRequest) -> Query:
+    """Reduce a request to what the search compares."""
+    return Query(
+        messages=tuple(normalize(message) for message in request.messages),
+        context_digest=digest_context(request.tools, request.template_kwargs),
+    )
+
+
+def digest_context(tools: Iterable[JsonObject], template_kwargs: Mapping[str, Any]) -> str:
+    """What a root is rendered with beside its messages: 32 hex digits over tools and template arguments."""
+    text = json.dumps([list(tools), dict(template_kwargs)], sort_keys=True, separators=(",", ":"), default=repr)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def find_attach(forest: Forest, query: Query, matcher: Matcher, *, same_context: bool) -> Attach:
+    """The deepest turn whose whole path matches the beginning of the request; ties go to the latest.
+
+    Args:
+        forest: the session's turns.
+        query: the request.
+        matcher: decides message by message.
+        same_context: only roots rendered with the request's tools and template arguments count.
+    """
+    pairs = IdPairs()
+    best = Attach(turn=None)
+    stack = [(root, 0, 0) for root in forest.children(None) if not same_context or _shares(forest, root, query)]
+    while stack:
+        turn_id, start, mark = stack.pop()
+        pairs.undo(mark)
+        walk = follow(forest.segment(turn_id), query, start, matcher, pairs)
+        turn = forest.get(turn_id)
+        if start + walk.matched < turn.path_messages:
+            continue
+        if (turn.path_messages, turn_id) > (best.matched, -1 if best.turn is None else best.turn.id):
+            matched, renamed = turn.path_messages, pairs.has_renames
+            best = Attach(turn=turn, matched=matched, accepted=walk.differences, has_renames=renamed)
+        stack.extend((child, turn.path_messages, pairs.mark()) for child in forest.children(turn_id))
+    return best
+
+
+def follow(segment: tuple[NormalMessage, ...], query: Query, start: int, matcher: Matcher, pairs: IdPairs) -> Walk:
+    """Compare one turn's own messages with the request from message ``start`` on."""
+    accepted: list[Difference] = []
+    for offset, (stored, replayed) in enumerate(zip(segment, query.messages[start:], strict=False)):
+        match = matcher.match(stored, replayed, pairs)
+        if not match.is_match:
+            return Walk(matched=offset, differences=tuple(each.at(start + offset) for each in match.differences))
+        accepted.extend(each.at(start + offset) for each in match.differences)
+    size = min(len(segment), len(query.messages) - start)
+    return Walk(matched=size, differences=tuple(accepted) if size == len(segment) else ())
+
+
+def _shares(forest: Forest, root: TurnId, query: Query) -> bool:
+    return forest.get(root).context_digest == query.context_digest
+
+
+def bind_path(forest: Forest, turn_id: TurnId | None, query: Query, matcher: Matcher, pairs: IdPairs) -> bool:
+    """Whether the request begins with the turn's whole path; what its call ids are called is then in ``pairs``."""
+    start = 0
+    for turn in forest.path(turn_id):
+        segment = forest.segment(turn.id)
+        if follow(segment, query, start, matcher, pairs).matched < len(segment):
+            return False
+        start += len(segment)
+    return True
+
+
+def read_appended(forest: Forest, attach: Attach, query: Query, matcher: Matcher) -> tuple[Message, ...]:
+    """What the request adds to the path it attaches to.
+
+    A result names the call it answers by the id that the stored path gives the call, whatever the client calls it.
+    """
+    appended = tuple(each.message for each in query.messages[attach.matched :])
+    if attach.turn is None or not attach.has_renames:
+        return appended
+    pairs = IdPairs()
+    bind_path(forest, attach.turn.id, query, matcher, pairs)
+    return tuple(_restore(message, pairs.stored_of) for message in appended)
+
+
+def _restore(message: Message, stored_ids: Mapping[str, str]) -> Message:
+    answered = message.get("tool_call_id")
+    if not isinstance(answered, str) or stored_ids.get(answered, answered) == answered:
+        return message
+    return {**message, "tool_call_id": stored_ids[answered]}

@@ -1,0 +1,116 @@
+"""The append-only forest of turns, and what order in time says about them.
+
+A turn's id is its place in commit order. Nothing is ever removed or changed: a retry stands beside what it
+supersedes. Knows nothing of policies: which paths are live is for them to say.
+"""
+
+from collections import defaultdict
+from hashlib import blake2b
+
+from turnkeeper.core.cause import Label
+from turnkeeper.core.pathids import PathIds
+from turnkeeper.core.tokens import TokenIds
+from turnkeeper.core.turn import Turn
+from turnkeeper.ids import TurnId
+from turnkeeper.jsontypes import Message
+from turnkeeper.matching import NormalMessage, normalize
+
+
+class Forest:
+    """Turns by id, by parent and by path."""
+
+    def __init__(self) -> None:
+        self._turns: list[Turn] = []
+        self._children: defaultdict[TurnId | None, list[TurnId]] = defaultdict(list)
+        self._segments: list[tuple[NormalMessage, ...]] = []
+        self._askings: list[bytes] = []
+        self._path_ids = PathIds()
+
+    def __len__(self) -> int:
+        """The number of turns."""
+        return len(self._turns)
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns in commit order."""
+        return tuple(self._turns)
+
+    @property
+    def last(self) -> Turn | None:
+        """The turn committed last; None before the first."""
+        return self._turns[-1] if self._turns else None
+
+    def get(self, turn_id: TurnId) -> Turn:
+        """The turn of that id; IndexError where there is none."""
+        if turn_id < 0:
+            raise IndexError(f"there is no turn {turn_id}")
+        return self._turns[turn_id]
+
+    def children(self, turn_id: TurnId | None) -> tuple[TurnId, ...]:
+        """The turns that extend it, in commit order; the roots for None."""
+        return tuple(self._children.get(turn_id, ()))
+
+    def leaves(self) -> tuple[TurnId, ...]:
+        """The turns without children, in commit order."""
+        return tuple(turn.id for turn in self._turns if turn.id not in self._children)
+
+    def path(self, turn_id: TurnId | None) -> tuple[Turn, ...]:
+        """The turns from its root to it; nothing for None."""
+        path: list[Turn] = []
+        while turn_id is not None:
+            turn = self.get(turn_id)
+            path.append(turn)
+            turn_id = turn.parent
+        return tuple(reversed(path))
+
+    def path_messages(self, turn_id: TurnId | None) -> tuple[Message, ...]:
+        """All messages of its path in stored spelling, its completion's last."""
+        path = self.path(turn_id)
+        return tuple(message for turn in path for message in (*turn.messages, turn.completion.message))
+
+    def path_ids(self, turn_id: TurnId) -> TokenIds:
+        """Shape [path_tokens]: the ids of its path, completion included. Joined once, then only appended to."""
+        missing: list[Turn] = []
+        above: TurnId | None = turn_id
+        while above is not None and self._path_ids.find(above) is None:
+            missing.append(self.get(above))
+            above = missing[-1].parent
+        for turn in reversed(missing):
+            self._path_ids.extend(turn.parent, turn.prompt.trim, (turn.prompt.ids, turn.completion.ids), turn.id)
+        ids = self._path_ids.find(turn_id)
+        assert ids is not None
+        return ids
+
+    def segment(self, turn_id: TurnId) -> tuple[NormalMessage, ...]:
+        """What the turn adds to its path as the matchers see it: its messages, then its completion's."""
+        return self._segments[turn_id]
+
+    def label(self, turn_id: TurnId) -> Label:
+        """What it is among its siblings: superseded before parallel, before root, branch and extension."""
+        turn = self.get(turn_id)
+        siblings = [self._turns[each] for each in self._children[turn.parent] if each != turn_id]
+        twins = [each for each in siblings if self._askings[each.id] == self._askings[turn_id]]
+        if any(twin.id > turn_id and not twin.overlaps(turn) for twin in twins):
+            return Label.SUPERSEDED
+        if any(twin.overlaps(turn) for twin in twins):
+            return Label.PARALLEL
+        if turn.parent is None:
+            return Label.ROOT
+        is_first = all(each.id > turn_id for each in siblings if each not in twins)
+        return Label.EXTENSION if is_first else Label.BRANCH
+
+    def append(self, turn: Turn) -> None:
+        """Add a turn whose id is the next one and whose parent, if it has one, is there."""
+        segment = tuple(normalize(message) for message in (*turn.messages, turn.completion.message))
+        self._turns.append(turn)
+        self._children[turn.parent].append(turn.id)
+        self._segments.append(segment)
+        self._askings.append(_digest_asking(turn, segment[:-1]))
+
+
+def _digest_asking(turn: Turn, appended: tuple[NormalMessage, ...]) -> bytes:
+    """What makes two children of one parent ask the same: equal messages, in an equal context."""
+    hasher = blake2b(turn.context_digest.encode(), digest_size=16)
+    for message in appended:
+        hasher.update(message.digest)
+    return hasher.digest()

@@ -1,0 +1,49 @@
+"""What must hold before a turn may be recorded: the prefix, the trim, the rows."""
+
+from turnkeeper.core.pending import PendingTurn
+from turnkeeper.core.turn import Completion, Prompt
+from turnkeeper.errors import TokenIntegrityError
+
+MAX_TRIM = 1
+"""Only a stop token that the next turn's marker replaces is ever left out of a prompt."""
+
+
+def check_turn(pending: PendingTurn, prompt: Prompt, completion: Completion) -> None:
+    """The prompt goes on from the parent's path, and the patch of rows covers exactly what the turn adds.
+
+    Raises:
+        TokenIntegrityError: it does not; nothing may be recorded.
+    """
+    parent_tokens = len(pending.parent_path_ids)
+    largest = min(MAX_TRIM, parent_tokens)
+    if not 0 <= prompt.trim <= largest:
+        raise TokenIntegrityError(
+            f"a prompt leaves out 0..{largest} ids of its parent's path, this one {prompt.trim}",
+            index=parent_tokens,
+            expected=largest,
+            found=prompt.trim,
+        )
+    path_tokens = parent_tokens - prompt.trim + len(prompt.ids) + len(completion.ids)
+    if pending.parent is None and not len(prompt.ids):
+        raise TokenIntegrityError("the prompt of a root is empty", index=0, expected=1, found=0)
+    _check_rows(completion, parent_tokens, path_tokens)
+
+
+def _check_rows(completion: Completion, parent_tokens: int, path_tokens: int) -> None:
+    expected = path_tokens - 1 - max(0, parent_tokens - 1)
+    if completion.rows is not None and len(completion.rows) != expected:
+        raise TokenIntegrityError(
+            f"a turn that grows a path of {parent_tokens} tokens to {path_tokens} adds {expected} rows, "
+            f"not {len(completion.rows)}",
+            index=max(0, parent_tokens - 1),
+            expected=expected,
+            found=len(completion.rows),
+        )
+    whole = path_tokens - 1
+    if completion.indexer_rows is not None and len(completion.indexer_rows) != whole:
+        raise TokenIntegrityError(
+            f"an indexer payload for {path_tokens} tokens has {whole} rows, not {len(completion.indexer_rows)}",
+            index=0,
+            expected=whole,
+            found=len(completion.indexer_rows),
+        )

@@ -1,0 +1,52 @@
+"""A turn between ``begin`` and ``commit``: resolved, and nothing changed yet."""
+
+from dataclasses import dataclass, field
+
+from turnkeeper.core.attach import Query
+from turnkeeper.core.tokens import TokenIds
+from turnkeeper.core.turn import Turn, TurnRequest
+from turnkeeper.ids import TurnId
+from turnkeeper.jsontypes import Message
+from turnkeeper.matching import Difference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PendingTurn:
+    """What a request goes on from, and what it adds. The engine call runs while it is held, under no lock."""
+
+    number: int
+    """Unique in the session, from 0 in the order of ``begin``."""
+    request: TurnRequest
+    parent: Turn | None
+    """The turn it extends; None for a new root."""
+    parent_path_ids: TokenIds
+    """Shape [parent.path_tokens]: the ids of the parent's path; empty for a root."""
+    parent_messages: tuple[Message, ...]
+    """All messages of the parent's path in stored spelling, its completion's last; empty for a root."""
+    appended: tuple[Message, ...]
+    """The messages to append; results name their calls by the stored ids."""
+    context_changed: bool
+    """Whether tools or template arguments are others than those the parent's root was rendered with."""
+    accepted: tuple[Difference, ...]
+    """Differences in the replay of the parent's own messages that the matcher accepted."""
+    begun_after: int
+    """How many turns were committed at ``begin``."""
+    begun_at: float
+    """Unix seconds."""
+    query: Query = field(repr=False)
+    """The request as the search saw it."""
+
+    @property
+    def parent_id(self) -> TurnId | None:
+        """The parent's id; None for a root."""
+        return None if self.parent is None else self.parent.id
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The whole conversation with the stored spelling wherever there is one: what the engine is told."""
+        return (*self.parent_messages, *self.appended)
+
+    @property
+    def bridges(self) -> bool:
+        """Whether the parent ended by length, so that the prompt has to close it first."""
+        return self.parent is not None and self.parent.completion.is_truncated

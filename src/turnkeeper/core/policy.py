@@ -1,0 +1,137 @@
+"""The two ways to read a forest: one live path with a small step back, or every path live.
+
+Both attach by the same search; a policy says whether a request may go on from there, and which leaves are live.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from turnkeeper.choices import HistoryKind, OnToolsChange, OnTruncated
+from turnkeeper.core.attach import Attach, Query
+from turnkeeper.core.explain import find_near
+from turnkeeper.core.forest import Forest
+from turnkeeper.core.turn import Turn
+from turnkeeper.errors import HistoryDivergedError
+from turnkeeper.ids import TurnId
+from turnkeeper.matching import Matcher
+
+
+class HistoryPolicy(Protocol):
+    """How a session's history is read."""
+
+    @property
+    def kind(self) -> HistoryKind:
+        """Its name."""
+        ...
+
+    @property
+    def on_tools_change(self) -> OnToolsChange:
+        """What a request with other tools or template arguments than its path's root does."""
+        ...
+
+    @property
+    def on_truncated(self) -> OnTruncated:
+        """What extending a turn that ended by length does."""
+        ...
+
+    def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher) -> None:
+        """Let a request go on from where it attaches.
+
+        Raises:
+            HistoryDivergedError: the policy keeps another path.
+        """
+        ...
+
+    def live_leaves(self, forest: Forest) -> tuple[TurnId, ...]:
+        """The leaves that are candidates for samples, in commit order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """All paths are live: a request extends one, or branches off, or starts a root."""
+
+    on_tools_change: OnToolsChange = OnToolsChange.FORK
+    on_truncated: OnTruncated = OnTruncated.CLOSE
+    kind: HistoryKind = HistoryKind.TREE
+
+    def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher) -> None:
+        """Anything goes."""
+
+    def live_leaves(self, forest: Forest) -> tuple[TurnId, ...]:
+        """Every leaf."""
+        return forest.leaves()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """The live path is that of the last committed turn; a request may go back by a few turns, as a retry.
+
+    ::
+
+        live path   0 - 1 - 2 - 3          a request attaches at 1:
+                        P                  d = 2, the live turns past their last common turn with P
+
+    The turns gone back over are superseded once the retry is committed, and stay in the forest.
+    """
+
+    max_rollback: int = 1
+    """The largest d that is a retry."""
+    on_tools_change: OnToolsChange = OnToolsChange.KEEP
+    on_truncated: OnTruncated = OnTruncated.BRIDGE
+    kind: HistoryKind = HistoryKind.LINEAR
+
+    def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher) -> None:
+        """Refuse what goes back over more turns than may be retried."""
+        live = _read_live_path(forest)
+        beside = forest.path(None if attach.turn is None else attach.turn.id)
+        common = _count_common(live, beside)
+        gone_back = _count_sequential(live[common:], beside[common:])
+        if gone_back > self.max_rollback:
+            raise self._refuse(forest, live, common, gone_back, query, matcher)
+
+    def live_leaves(self, forest: Forest) -> tuple[TurnId, ...]:
+        """The turn committed last."""
+        return () if forest.last is None else (forest.last.id,)
+
+    def _refuse(
+        self, forest: Forest, live: tuple[Turn, ...], common: int, gone_back: int, query: Query, matcher: Matcher
+    ) -> HistoryDivergedError:
+        parent = live[common - 1].id if common else None
+        near = find_near(forest, parent, (live[common].id,), query, matcher)
+        where = near.difference.describe() if near.difference else "the request ends there"
+        shared, asked, stored = near.start + near.matched, len(query.messages), live[-1].path_messages
+        return HistoryDivergedError(
+            f"the request goes back over {gone_back} turns and at most {self.max_rollback} may be retried: "
+            f"its {asked} messages share {shared} with the {stored} of the live path; {where}",
+            hint="side requests, sub-agents and compaction need --use-session-server v2; "
+            "--session-max-rollback allows more retries",
+            rollback_turns=gone_back,
+            max_rollback=self.max_rollback,
+            request_messages=asked,
+            live_messages=stored,
+            shared_messages=shared,
+            difference=near.difference.to_json() if near.difference else None,
+        )
+
+
+def _read_live_path(forest: Forest) -> tuple[Turn, ...]:
+    return () if forest.last is None else forest.path(forest.last.id)
+
+
+def _count_common(live: tuple[Turn, ...], other: tuple[Turn, ...]) -> int:
+    return next(
+        (n for n, (a, b) in enumerate(zip(live, other, strict=False)) if a is not b), min(len(live), len(other))
+    )
+
+
+def _count_sequential(live: tuple[Turn, ...], beside: tuple[Turn, ...]) -> int:
+    """How many of the live turns past the fork count as gone back over.
+
+    A live turn whose engine call overlapped that of the attach point, or of its ancestor right behind the fork, ran
+    in parallel with it: neither it nor what descends from it counts.
+    """
+    for count, turn in enumerate(live):
+        if beside and (turn.overlaps(beside[-1]) or turn.overlaps(beside[0])):
+            return count
+    return len(live)

@@ -1,0 +1,273 @@
+"""A session: begin, commit, abandon, and the events that say what happened.
+
+::
+
+    begin(request)      resolves parent and appended messages; changes nothing that anyone sees
+       ... the engine call, under no lock ...
+    commit(...)         appends under the parent resolved at begin, wherever the live path is by then
+    abandon(...)        ends it without a turn, and accounts for what was sampled
+
+The live path moves at commit only. Every change is an event, applied by one method; ``fold`` applies them again.
+Knows no engine, no template, no clock: times come in as arguments and are only kept.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from turnkeeper.choices import OnToolsChange, OnTruncated
+from turnkeeper.core.accounting import DropReason, Ledger
+from turnkeeper.core.attach import Attach, Query, build_query, find_attach, read_appended
+from turnkeeper.core.event import (
+    Event,
+    ReplyDelivered,
+    SessionClosed,
+    SessionOpened,
+    TokensDropped,
+    TurnCommitted,
+)
+from turnkeeper.core.explain import explain
+from turnkeeper.core.forest import Forest
+from turnkeeper.core.integrity import check_turn
+from turnkeeper.core.pending import PendingTurn
+from turnkeeper.core.policy import HistoryPolicy
+from turnkeeper.core.state import SessionState
+from turnkeeper.core.tokens import NO_TOKENS
+from turnkeeper.core.turn import Completion, Prompt, Turn, TurnRequest
+from turnkeeper.errors import RequestError, SessionClosedError, TruncatedTurnError, TurnLimitError
+from turnkeeper.ids import TurnId
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.matching import TOLERANT, Matcher, load_matcher
+
+
+class Session:
+    """One rollout's forest of turns under one history policy."""
+
+    def __init__(self, opened: SessionOpened, *, matcher: Matcher) -> None:
+        self.matcher = matcher
+        self.events: list[Event] = [opened]
+        """What happened, in order; only the session itself appends."""
+        self._state = SessionState(opened)
+        self._open: set[int] = set()
+        self._begun = 0
+        self._tools: dict[str, tuple[JsonObject, ...]] = {}
+
+    @classmethod
+    def open(
+        cls, policy: HistoryPolicy, *, matcher: Matcher = TOLERANT, turn_limit: int | None = None, at: float = 0.0
+    ) -> "Session":
+        """A session without turns.
+
+        Args:
+            policy: how its history is read.
+            matcher: whether a replayed message is the stored one.
+            turn_limit: the most turns it may have; None for no limit.
+            at: Unix seconds.
+        """
+        return cls(SessionOpened(at=at, policy=policy, matcher=matcher.name, turn_limit=turn_limit), matcher=matcher)
+
+    @property
+    def policy(self) -> HistoryPolicy:
+        """How its history is read."""
+        return self._state.policy
+
+    @property
+    def forest(self) -> Forest:
+        """Its turns."""
+        return self._state.forest
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was sampled and what of it no turn holds; tokens that turns hold are unaccounted until collected."""
+        return self._state.ledger
+
+    @property
+    def closed_as(self) -> str | None:
+        """Why it takes no further turns; None while it is open."""
+        return self._state.closed_as
+
+    @property
+    def in_flight(self) -> int:
+        """How many turns have begun and are neither committed nor abandoned."""
+        return len(self._open)
+
+    def live_leaves(self) -> tuple[TurnId, ...]:
+        """The leaves that are candidates for samples: one under linear, all under tree."""
+        return self.policy.live_leaves(self.forest)
+
+    def is_delivered(self, turn_id: TurnId) -> bool:
+        """Whether the turn's reply was written in full at least once."""
+        return turn_id in self._state.delivered
+
+    def begin(self, request: TurnRequest, *, at: float) -> PendingTurn:
+        """Resolve what a request goes on from.
+
+        Raises:
+            SessionClosedError: the session takes no further turns.
+            TurnLimitError: it has, or has in flight, all the turns it may have.
+            HistoryDivergedError: the policy does not go that far back.
+            TruncatedTurnError: it extends a turn that ended by length, and the policy closes those.
+            RequestError: other tools than its path's, and the policy refuses that.
+            MatcherError: the matcher broke its contract.
+        """
+        self._check_open()
+        self._check_limit()
+        query = build_query(request)
+        same_context = self.policy.on_tools_change is OnToolsChange.FORK
+        attach = find_attach(self.forest, query, self.matcher, same_context=same_context)
+        self._check_context(attach, query)
+        self.policy.check(self.forest, attach, query, self.matcher)
+        self._check_truncated(attach)
+        pending = self._build_pending(request, query, attach, at)
+        self._open.add(pending.number)
+        self._begun += 1
+        return pending
+
+    def commit(self, pending: PendingTurn, *, prompt: Prompt, completion: Completion, at: float) -> Turn:
+        """Record a finished generation under the parent resolved at begin: the only door to the forest.
+
+        Raises:
+            SessionClosedError: the session was closed meanwhile.
+            TokenIntegrityError: prompt, completion and parent do not fit; nothing is recorded.
+            ValueError: this pending turn was already committed or abandoned.
+        """
+        self._check_open()
+        self._check_pending(pending)
+        check_turn(pending, prompt, completion)
+        turn = self._build_turn(pending, prompt, completion, at)
+        self.record(TurnCommitted(at=at, turn=turn))
+        self._open.discard(pending.number)
+        return turn
+
+    def abandon(
+        self, pending: PendingTurn, *, at: float, reason: DropReason | None = None, sampled_tokens: int | None = None
+    ) -> None:
+        """End a pending turn without a record.
+
+        Args:
+            pending: what ``begin`` gave.
+            at: Unix seconds.
+            reason: why its tokens are lost; None when no engine was asked, and nothing is to be accounted for.
+            sampled_tokens: how many tokens the engine reported; None where it reported none.
+
+        Raises:
+            ValueError: this pending turn was already committed or abandoned.
+        """
+        self._check_pending(pending)
+        self._open.discard(pending.number)
+        if reason is not None:
+            self.drop(reason, sampled_tokens, at=at)
+
+    def drop(self, reason: DropReason, sampled_tokens: int | None, *, at: float) -> None:
+        """Account for sampled tokens that no turn holds, such as an aborted piece of a turn that goes on."""
+        self.record(TokensDropped(at=at, reason=reason, sampled_tokens=sampled_tokens))
+
+    def mark_delivered(self, turn_id: TurnId, *, at: float) -> None:
+        """Note that a turn's reply was written to its agent in full; repeating it changes nothing."""
+        if not self.is_delivered(self.forest.get(turn_id).id):
+            self.record(ReplyDelivered(at=at, turn_id=turn_id))
+
+    def close(self, reason: str, *, at: float) -> None:
+        """Take no further turns, those in flight included; repeating it changes nothing."""
+        if self.closed_as is None:
+            self.record(SessionClosed(at=at, reason=reason))
+
+    def record(self, event: Event) -> None:
+        """Apply an event and keep it; for ``fold`` and for the session's own methods."""
+        self._state.apply(event)
+        self.events.append(event)
+
+    def _check_open(self) -> None:
+        if self.closed_as is not None:
+            raise SessionClosedError(f"the session takes no further turns: {self.closed_as}")
+
+    def _check_limit(self) -> None:
+        limit = self._state.turn_limit
+        if limit is not None and len(self.forest) + self.in_flight >= limit:
+            raise TurnLimitError(
+                f"the session may have {limit} turns and has {len(self.forest)}, {self.in_flight} in flight",
+                hint="collect it and open another, or raise --session-max-turns",
+                limit=limit,
+                turns=len(self.forest),
+                in_flight=self.in_flight,
+            )
+
+    def _check_pending(self, pending: PendingTurn) -> None:
+        if pending.number not in self._open:
+            raise ValueError(f"pending turn {pending.number} was already committed or abandoned")
+
+    def _check_context(self, attach: Attach, query: Query) -> None:
+        changed = attach.turn is not None and attach.turn.context_digest != query.context_digest
+        if changed and self.policy.on_tools_change is OnToolsChange.REFUSE:
+            raise RequestError(
+                "the request comes with other tools or template arguments than those its path was rendered with",
+                hint="--on-tools-change fork starts a new root, keep goes on with the stored ids",
+            )
+
+    def _check_truncated(self, attach: Attach) -> None:
+        turn = attach.turn
+        if turn is not None and turn.completion.is_truncated and self.policy.on_truncated is OnTruncated.CLOSE:
+            raise TruncatedTurnError(
+                f"the request extends turn {turn.id}, which ended by length after {len(turn.completion.ids)} tokens",
+                hint="ask for the turn again, or serve with --on-truncated bridge",
+                turn_id=int(turn.id),
+            )
+
+    def _build_pending(self, request: TurnRequest, query: Query, attach: Attach, at: float) -> PendingTurn:
+        parent = attach.turn
+        return PendingTurn(
+            number=self._begun,
+            request=request,
+            parent=parent,
+            parent_path_ids=NO_TOKENS if parent is None else self.forest.path_ids(parent.id),
+            parent_messages=self.forest.path_messages(None if parent is None else parent.id),
+            appended=read_appended(self.forest, attach, query, self.matcher),
+            context_changed=parent is not None and parent.context_digest != query.context_digest,
+            accepted=attach.accepted,
+            begun_after=len(self.forest),
+            begun_at=at,
+            query=query,
+        )
+
+    def _build_turn(self, pending: PendingTurn, prompt: Prompt, completion: Completion, at: float) -> Turn:
+        parent, query = pending.parent, pending.query
+        asked = query.context_digest
+        tools = self._tools.setdefault(asked, pending.request.tools)
+        return Turn(
+            id=TurnId(len(self.forest)),
+            parent=pending.parent_id,
+            messages=pending.appended,
+            request=replace(pending.request, messages=(), tools=tools),
+            prompt=prompt,
+            completion=completion,
+            begun_after=pending.begun_after,
+            begun_at=pending.begun_at,
+            committed_at=at,
+            path_tokens=len(pending.parent_path_ids) - prompt.trim + len(prompt.ids) + len(completion.ids),
+            path_messages=len(query.messages) + 1,
+            context_digest=asked if parent is None else parent.context_digest,
+            context_changed=pending.context_changed,
+            carried=sum(message.get("role") == "assistant" for message in pending.appended),
+            accepted=pending.accepted,
+            why=explain(self.forest, pending.parent_id, query, self.matcher),
+        )
+
+
+def fold(events: Iterable[Event], *, matcher: Matcher | None = None) -> Session:
+    """The session that the events tell of, with nothing in flight.
+
+    Args:
+        events: a session's events from its first on.
+        matcher: what its opening names, where the caller has it already; else it is loaded by that name.
+
+    Raises:
+        ValueError: the first event is no opening, or a later one is.
+        ConfigError: the matcher that the opening names cannot be loaded.
+    """
+    told = iter(events)
+    opened = next(told, None)
+    if not isinstance(opened, SessionOpened):
+        raise ValueError(f"a session begins with its opening, not with {type(opened).__name__}")
+    session = Session(opened, matcher=load_matcher(opened.matcher) if matcher is None else matcher)
+    for event in told:
+        session.record(event)
+    return session
