@@ -22,6 +22,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
 """A package may import itself and every row above its own."""
 
 BESIDE: dict[str, tuple[str, ...]] = {
+    "rendering": ("core",),
     "cli": ("bench", "demo"),
     "samples": ("core", "routing"),
     "errors": (),
@@ -29,7 +30,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
 }
 """Packages of the same row that a package may import as well, each for its reason: samples are cut out of
 core's turns and routing's rows; core asks a matcher, and a turn holds its patch of rows; the command line
-starts the demo and the bench."""
+starts the demo and the bench; rendering makes the prompts of core's turns."""
 
 PURE = ("core", "matching", "rendering", "routing", "samples", "ids", "jsontypes", "errors", "choices")
 IMPURE_MODULES = {

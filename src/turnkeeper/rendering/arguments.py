@@ -1,0 +1,85 @@
+"""Chat template arguments: the server's, the family's and the request's, as one.
+
+A family pins the arguments that keep earlier messages as they are. A request may repeat a pinned value and may add
+others; it may not contradict one, nor change along a path what would write the path's own messages otherwise.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from turnkeeper.errors import ConfigError, RequestError
+from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.rendering.family import Family
+from turnkeeper.rendering.writer import Writer
+
+_RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message", "tokenize", "chat_template")
+
+_CALL = {"id": "call_0", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+PROBE: Sequence[Message] = (
+    {"role": "system", "content": "s"},
+    {"role": "user", "content": "u"},
+    {"role": "assistant", "content": "a", "reasoning_content": "r", "tool_calls": [_CALL]},
+    {"role": "tool", "content": "t", "tool_call_id": "call_0", "name": "look"},
+    {"role": "assistant", "content": "b", "reasoning_content": "q"},
+    {"role": "user", "content": "v"},
+)
+"""A conversation with one of everything that a template argument may touch."""
+
+
+def merge_fixed(family: Family, given: Mapping[str, Any] | None) -> JsonObject:
+    """The server's arguments with the family's.
+
+    Raises:
+        ConfigError: an argument contradicts the family, or is not the template's to take.
+    """
+    merged = dict(given or {})
+    for name, value in family.pinned.items():
+        if name in merged and merged[name] != value:
+            raise ConfigError(
+                f"the template argument {name}={merged[name]!r} contradicts --tito-model {family.name}, "
+                f"which pins {name}={value!r}",
+                hint=f"leave {name} out",
+            )
+        merged[name] = value
+    for name in _RESERVED:
+        if name in merged:
+            raise ConfigError(f"{name!r} is no chat template argument that can be set", hint=f"leave {name} out")
+    return merged
+
+
+def merge_request(family: Family, fixed: Mapping[str, Any], given: Mapping[str, Any]) -> JsonObject:
+    """The effective arguments of a request.
+
+    Raises:
+        RequestError: the request contradicts a pinned argument, or sets what is not an argument.
+    """
+    for name, value in given.items():
+        if name in _RESERVED:
+            raise RequestError(f"chat_template_kwargs may not set {name!r}", hint=f"leave {name} out", param=name)
+        if name in family.pinned and family.pinned[name] != value:
+            raise RequestError(
+                f"chat_template_kwargs sets {name}={value!r}, but the model family {family.name} needs "
+                f"{name}={family.pinned[name]!r} to keep earlier turns as they were sampled",
+                hint=f"leave {name} out",
+                param=name,
+            )
+    return {**fixed, **given}
+
+
+def check_change(writer: Writer, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Refuse a change of arguments along a path that would write the path's messages otherwise.
+
+    Raises:
+        RequestError: it would.
+    """
+    if before == after:
+        return
+    old = writer.write(PROBE, (), before, is_open=False)
+    if writer.write(PROBE, (), after, is_open=False) != old:
+        names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+        raise RequestError(
+            f"chat_template_kwargs changes {', '.join(names)} in the middle of a session, "
+            "which would change how its earlier messages are written",
+            hint="send the values of the first request, or start another session",
+            param="chat_template_kwargs",
+        )

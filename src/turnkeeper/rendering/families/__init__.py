@@ -1,0 +1,30 @@
+"""The table of families, and the way into it."""
+
+import difflib
+
+from turnkeeper.errors import ConfigError
+from turnkeeper.rendering.families.default import DEFAULT
+from turnkeeper.rendering.families.qwen3 import QWEN3
+from turnkeeper.rendering.family import Family
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (DEFAULT, QWEN3)}
+"""Every family by its ``--tito-model`` name."""
+
+
+def get_family(name: str) -> Family:
+    """The family of a name.
+
+    Raises:
+        ConfigError: there is none; the hint holds the nearest names.
+    """
+    family = FAMILIES.get(name)
+    if family is None:
+        near = difflib.get_close_matches(name, FAMILIES, n=3, cutoff=0.4)
+        guess = f"did you mean {' or '.join(near)}? " if near else ""
+        raise ConfigError(
+            f"--tito-model {name!r} is no family", hint=f"{guess}the families are {', '.join(sorted(FAMILIES))}"
+        )
+    return family
+
+
+__all__ = ["FAMILIES", "get_family"]

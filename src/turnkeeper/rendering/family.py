@@ -1,0 +1,98 @@
+"""What is special to a model family's chat format, as data.
+
+A family is one frozen row; the renderer, the parsers, the comparison and ``turnkeeper verify`` read it. Code enters
+a row in two places only: the rule that writes history where the checkpoint's template would prune it, and the format
+of tool calls.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from turnkeeper.rendering.rule import HistoryRule
+from turnkeeper.rendering.toolformat import ToolFormat
+
+
+class Role(StrEnum):
+    """Who may speak in messages that are appended to a path."""
+
+    TOOL = "tool"
+    """The result of a tool call."""
+    USER = "user"
+    """The user, also right after another user message."""
+    SYSTEM = "system"
+    """Instructions in the middle of a session."""
+    DEVELOPER = "developer"
+    """Instructions under their newer name."""
+    ASSISTANT = "assistant"
+    """An assistant message that nobody sampled here."""
+
+
+EVERY_ROLE = frozenset(Role)
+WITHOUT_SYSTEM = EVERY_ROLE - {Role.SYSTEM, Role.DEVELOPER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thinking:
+    """How reasoning stands before an answer."""
+
+    opening: str = "<think>"
+    """The marker that begins it."""
+    closing: str = "</think>"
+    """The marker that ends it."""
+    after_opening: str = "\n"
+    """Layout between the opening marker and the reasoning."""
+    before_closing: str = "\n"
+    """Layout between the reasoning and the closing marker."""
+    after_closing: str = "\n\n"
+    """Layout between the closing marker and the answer."""
+
+    @property
+    def end(self) -> str:
+        """What closes reasoning that was cut: layout, marker, layout."""
+        return f"{self.before_closing}{self.closing}{self.after_closing}"
+
+    def write(self, reasoning: str) -> str:
+        """Reasoning between its markers."""
+        return f"{self.opening}{self.after_opening}{reasoning}{self.end}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One row of the table."""
+
+    name: str
+    """What ``--tito-model`` calls it."""
+    models: str
+    """The models it serves, for people."""
+    source: str
+    """Where the facts of this row come from."""
+    close: str | None
+    """The text behind an assistant's message. Its first token is sampled, the rest is not. Empty where the next
+    message's marker does the closing; None where it is read off the checkpoint's template."""
+    stop_markers: tuple[str, ...] = ()
+    """The tokens a sampled message may end with."""
+    shared_markers: tuple[str, ...] = ()
+    """Those of them that also open the next message: at such an edge one token may be trimmed."""
+    reply_marker: str | None = None
+    """The text that opens an assistant's message; None where nobody knows it."""
+    inner_markers: tuple[str, ...] = ()
+    """Special tokens that stand inside a message, so that they do not delimit one in the comparison."""
+    roles: frozenset[Role] | None = EVERY_ROLE
+    """The roles that can be appended in place; None where each is tried on the template."""
+    has_developer: bool = False
+    """Whether the format has a developer role of its own; without one it is written as system."""
+    pinned: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Template arguments that keep earlier messages as they are; a request may not contradict them."""
+    thinking: Thinking | None = None
+    """The reasoning markers; None where the format has none, or nobody knows."""
+    tools: ToolFormat | None = None
+    """How tool calls are spelled; None where nobody knows."""
+    rule: HistoryRule | None = None
+    """Writes what follows the first assistant message; None where the checkpoint's template does."""
+
+    @property
+    def max_trim(self) -> int:
+        """How many trailing ids of a parent a child may leave out: 0 or 1."""
+        return 1 if self.shared_markers else 0

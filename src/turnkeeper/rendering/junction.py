@@ -1,0 +1,123 @@
+r"""Where a path and the messages after it meet.
+
+A sampled message ends in one of three ways, and each is joined so that the prompt closes it exactly once::
+
+    ... <|im_end|>         + "\n<|im_start|>user..."          the close was sampled: add what the model never samples
+    ... <|user|>           + "<|user|>..."                    the stop token opens the next message: not repeated, or,
+                                                              where another marker takes its place, trimmed
+    ... cut in the middle  + "\n</think>\n\n<|im_end|>\n..."  nothing closed it: end the thinking, then the message
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnkeeper.core.tokens import NO_TOKENS, TokenIds
+from turnkeeper.jsontypes import Message
+from turnkeeper.rendering.family import Family, Thinking
+from turnkeeper.rendering.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParentContext:
+    """What an append needs to know of the path it extends: no more than its last turn."""
+
+    messages: Sequence[Message]
+    """The messages of the path, its last completion's message at the end. Only the end is read."""
+    completion_ids: TokenIds
+    """The last turn's completion."""
+    prompt_ids: TokenIds = field(default_factory=lambda: NO_TOKENS)
+    """The last turn's appended prompt ids: their end says whether the prompt opened thinking."""
+    template_kwargs: Mapping[str, Any] | None = None
+    """The effective template arguments of the last turn; None leaves a change of arguments unchecked."""
+
+    @property
+    def last_id(self) -> int | None:
+        """The last id of the path."""
+        ids: Any = self.completion_ids if len(self.completion_ids) else self.prompt_ids
+        return int(ids[-1]) if len(ids) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """The join: the parent's path less ``trim``, then ``ids``."""
+
+    trim: int
+    ids: TokenIds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Junction:
+    """A family's boundary on one tokenizer."""
+
+    tokenizer: Tokenizer
+    close: str
+    """The text behind an assistant's message."""
+    close_id: int | None
+    """The control token that begins it; None where there is none."""
+    stop_ids: frozenset[int]
+    """Every token that a sampled message may end with."""
+    is_shared: bool
+    """Whether stop tokens open the next message, so that one may be trimmed."""
+    thinking: Thinking | None
+
+    def join(self, parent: ParentContext, suffix: str) -> Edge:
+        """Put a suffix behind a path."""
+        last = parent.last_id
+        if last is not None and last == self.close_id:
+            rest = self.close[len(self.tokenizer.markers.get(last, "")) :]
+            return Edge(trim=0, ids=self.tokenizer.encode_after(last, rest + suffix))
+        if last is None or last not in self.stop_ids:
+            return Edge(trim=0, ids=self.tokenizer.encode(self.write_end(parent) + suffix))
+        ids = self.tokenizer.encode(self.close + suffix)
+        if len(ids) and ids[0] == last:
+            return Edge(trim=0, ids=ids[1:])
+        return Edge(trim=1 if self.is_shared else 0, ids=ids)
+
+    def write_end(self, parent: ParentContext) -> str:
+        """What a message that nothing closed still lacks."""
+        if self.thinking is None or not self.is_thinking(parent):
+            return self.close
+        end = self.thinking.end
+        layout = self.thinking.before_closing
+        if layout and self.tokenizer.decode(parent.completion_ids[-8:]).endswith(layout):
+            end = end.removeprefix(layout)
+        return end + self.close
+
+    def is_thinking(self, parent: ParentContext) -> bool:
+        """Whether the path ends inside thinking."""
+        said = self._find_thinking(self.tokenizer.decode(parent.completion_ids))
+        if said is None:
+            said = self._find_thinking(self.tokenizer.decode(parent.prompt_ids[-16:]))
+        return bool(said)
+
+    def _find_thinking(self, text: str) -> bool | None:
+        """Whether thinking is open at the end of a text; None where the text does not say."""
+        if self.thinking is None:
+            return False
+        opened, closed = text.rfind(self.thinking.opening), text.rfind(self.thinking.closing)
+        return None if opened == closed else opened > closed
+
+
+def build_junction(family: Family, tokenizer: Tokenizer, close: str, end_ids: Sequence[int]) -> Junction:
+    """A family's boundary on a tokenizer.
+
+    Args:
+        family: the row.
+        tokenizer: the checkpoint's.
+        close: the row's close, or what was read off the template.
+        end_ids: the ids that the checkpoint says end a generation.
+    """
+    ids = tokenizer.encode(close)
+    first = int(ids[0]) if len(ids) else None
+    close_id = first if first in tokenizer.markers else None
+    markers = (tokenizer.find_id(marker) for marker in family.stop_markers)
+    stops = {stop for stop in (*markers, *end_ids, close_id) if stop is not None}
+    return Junction(
+        tokenizer=tokenizer,
+        close=close,
+        close_id=close_id,
+        stop_ids=frozenset(stops),
+        is_shared=bool(family.shared_markers),
+        thinking=family.thinking,
+    )

@@ -1,0 +1,123 @@
+"""Reading chat messages: text, reasoning and tool calls out of the forms in which they may come.
+
+Nothing here changes a message. What a template gets is a copy in which every form is brought to one: content is a
+string, reasoning is ``reasoning_content``, tool arguments are the object that their JSON string spells.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turnkeeper.jsontypes import JsonObject, Message, is_array, is_object
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+"""The roles of a chat-completions conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call of a function."""
+
+    name: str
+    arguments: Any
+    """The object that the JSON string spelled; the string itself when it spells none."""
+    id: str = ""
+
+
+def get_role(message: Message) -> str:
+    """The message's role; empty when it has none."""
+    role = message.get("role")
+    return role if isinstance(role, str) else ""
+
+
+def get_text(message: Message) -> str:
+    """The content as one string: text parts joined, None and other parts empty."""
+    content: Any = message.get("content")
+    if isinstance(content, str):
+        return content
+    if not is_array(content):
+        return ""
+    texts: list[Any] = [part.get("text") if is_object(part) else part for part in content]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def find_reasoning(message: Message) -> str | None:
+    """The reasoning under either of its names; None when the message has none."""
+    for name in ("reasoning_content", "reasoning"):
+        value = message.get(name)
+        if isinstance(value, str):
+            return value
+    return None
+
+
+def get_tool_calls(message: Message) -> tuple[ToolCall, ...]:
+    """The calls of an assistant message, in order."""
+    calls: Any = message.get("tool_calls") or ()
+    return tuple(_read_call(call) for call in calls)
+
+
+def _read_call(call: Any) -> ToolCall:
+    function: Any = call.get("function") or call
+    return ToolCall(
+        id=str(call.get("id") or ""),
+        name=str(function.get("name") or ""),
+        arguments=parse_arguments(function.get("arguments")),
+    )
+
+
+def parse_arguments(arguments: Any) -> Any:
+    """Tool arguments as the object that their JSON spells, so that both forms render alike.
+
+    A string that spells no object stays the string; nothing becomes ``{}``.
+    """
+    if arguments is None or arguments == "":
+        return {}
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        parsed = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return parsed if is_object(parsed) else arguments
+
+
+def write_json(value: Any, *, ensure_ascii: bool = False, **options: Any) -> str:
+    """JSON as chat templates write it: ``", "`` and ``": "``, no ASCII escapes, keys as they come."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+
+def write_arguments(arguments: Any) -> str:
+    """Tool arguments as JSON; a string that spells no object as it stands."""
+    return arguments if isinstance(arguments, str) else write_json(arguments)
+
+
+def plain(message: Message) -> JsonObject:
+    """A copy in the one form that templates are written for. The message itself stays as it is."""
+    copy: JsonObject = dict(message)
+    copy["content"] = get_text(message)
+    reasoning = find_reasoning(message)
+    copy.pop("reasoning", None)
+    copy.pop("reasoning_content", None)
+    if reasoning is not None:
+        copy["reasoning_content"] = reasoning
+    if message.get("tool_calls"):
+        copy["tool_calls"] = [_plain_call(call) for call in message["tool_calls"]]
+    else:
+        copy.pop("tool_calls", None)
+    return copy
+
+
+def _plain_call(call: Mapping[str, Any]) -> JsonObject:
+    function: Mapping[str, Any] = call.get("function") or call
+    inner = {**function, "arguments": parse_arguments(function.get("arguments"))}
+    return {
+        "type": "function",
+        **{key: value for key, value in call.items() if key != "function"},
+        "function": inner,
+    }
+
+
+def plain_tool(tool: Mapping[str, Any]) -> JsonObject:
+    """A function tool in its nested form: ``{"type": "function", "function": {...}}``."""
+    return dict(tool) if "function" in tool else {"type": "function", "function": dict(tool)}

@@ -1,0 +1,256 @@
+"""Completions as messages: reasoning, answer and tool calls out of sampled ids.
+
+Two guarantees. The result does not depend on how the ids are cut into chunks. Text is never lost: what is neither
+layout nor a well-formed call comes out as reasoning or content, an unfinished call and a call drafted inside thinking
+too.
+
+Layout is exactly what the family's format writes around reasoning and calls (a newline here and there), once; more of
+it is text.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from turnkeeper.core.tokens import TokenIds
+from turnkeeper.rendering.family import Family, Thinking
+from turnkeeper.rendering.stream import Piece, PieceStream, count_overlap
+from turnkeeper.rendering.tokenizer import Tokenizer
+from turnkeeper.rendering.toolformat import ParsedToolCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyDelta:
+    """What some more ids added to a reply."""
+
+    reasoning: str = ""
+    content: str = ""
+    tool_calls: tuple[ParsedToolCall, ...] = ()
+    """Calls that became whole."""
+
+    def __bool__(self) -> bool:
+        """Whether it adds anything."""
+        return bool(self.reasoning or self.content or self.tool_calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedReply:
+    """A completion as a message."""
+
+    reasoning: str | None
+    """None when the completion has no thinking; empty when its thinking is empty."""
+    content: str
+    tool_calls: tuple[ParsedToolCall, ...]
+
+
+class ReplyParser(Protocol):
+    """Reads one completion, a chunk of ids at a time."""
+
+    def feed(self, ids: Iterable[int]) -> ReplyDelta:
+        """What these ids complete."""
+        ...
+
+    def finish(self) -> ReplyDelta:
+        """What is left at the end of the completion. Call it once."""
+        ...
+
+    @property
+    def reply(self) -> ParsedReply:
+        """Everything so far as one message; whole after ``finish``."""
+        ...
+
+
+class ReplyBuffer:
+    """Collects what a parser gives out, as deltas and as the whole."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._reasoning: list[str] = []
+        self._content: list[str] = []
+        self._calls: list[ParsedToolCall] = []
+        self._taken = (0, 0, 0)
+        self.has_reasoning = False
+
+    def add_reasoning(self, text: str) -> None:
+        """Thinking goes on."""
+        self.has_reasoning = True
+        if text:
+            self._reasoning.append(text)
+
+    def add_content(self, text: str) -> None:
+        """The answer goes on."""
+        if text:
+            self._content.append(text)
+
+    def add_calls(self, calls: Iterable[ParsedToolCall]) -> None:
+        """Calls became whole."""
+        self._calls.extend(calls)
+
+    def take(self) -> ReplyDelta:
+        """What came since the last time."""
+        reasoning, content, calls = self._taken
+        self._taken = (len(self._reasoning), len(self._content), len(self._calls))
+        return ReplyDelta(
+            reasoning="".join(self._reasoning[reasoning:]),
+            content="".join(self._content[content:]),
+            tool_calls=tuple(self._calls[calls:]),
+        )
+
+    @property
+    def reply(self) -> ParsedReply:
+        """The whole."""
+        return ParsedReply(
+            reasoning="".join(self._reasoning) if self.has_reasoning else None,
+            content="".join(self._content),
+            tool_calls=tuple(self._calls),
+        )
+
+
+class TaggedParser:
+    """Reads formats of the form thinking, answer, sections of tool calls, each between markers."""
+
+    def __init__(self, tokenizer: Tokenizer, family: Family, *, is_thinking: bool) -> None:
+        """Begin a completion.
+
+        Args:
+            tokenizer: decodes.
+            family: names the markers.
+            is_thinking: whether the prompt already opened thinking.
+        """
+        self._thinking = family.thinking or _NO_THINKING
+        self._tools = family.tools
+        self._stops = frozenset(family.stop_markers)
+        tools = (self._tools.opening, self._tools.closing) if self._tools else ()
+        thinking = (self._thinking.opening, self._thinking.closing)
+        self._stream = PieceStream(tokenizer, [*thinking, *tools, *family.stop_markers])
+        self._out = ReplyBuffer()
+        self._stop = ""  # a stop marker that is text after all, should anything follow it
+        self._section: list[str] | None = None  # the text of an open section, its markers included
+        self._skip = ""  # layout that may still be skipped at the present place
+        self._held = ""  # text that is layout, should the right marker follow
+        self._is_between = False  # whether the last thing was a whole section
+        self._is_thinking = is_thinking
+        self._is_begun = is_thinking
+        if is_thinking:
+            self._out.add_reasoning("")
+
+    def feed(self, ids: Iterable[int]) -> ReplyDelta:
+        """What these ids complete."""
+        for piece in self._stream.feed(ids):
+            self._read(piece)
+        return self._out.take()
+
+    def finish(self) -> ReplyDelta:
+        """What is left; a stop marker at the end is no text."""
+        for piece in self._stream.finish():
+            self._read(piece)
+        if self._section is not None:
+            self._say("".join(self._section))
+            self._section = None
+        if self._is_between and not self._held.strip():
+            self._held = ""
+        self._emit(self._held)
+        return self._out.take()
+
+    @property
+    def reply(self) -> ParsedReply:
+        """Everything so far."""
+        return self._out.reply
+
+    def _read(self, piece: Piece) -> None:
+        if self._stop:
+            stop, self._stop = self._stop, ""
+            self._read_text(stop)
+        if not piece.is_marker:
+            self._read_text(piece.text)
+        elif piece.text in self._stops:
+            self._stop = piece.text
+        elif self._section is not None:
+            self._read_in_section(self._section, piece.text)
+        elif self._is_thinking:
+            self._read_in_thinking(piece.text)
+        else:
+            self._read_in_answer(piece.text)
+
+    def _read_text(self, text: str) -> None:
+        if self._section is not None:
+            self._section.append(text)
+        else:
+            self._say(text)
+
+    def _read_in_thinking(self, marker: str) -> None:
+        if marker != self._thinking.closing:
+            self._say(marker)
+            return
+        self._emit(self._held.removesuffix(self._thinking.before_closing))
+        self._held = ""
+        self._is_thinking = False
+        self._skip = self._thinking.after_closing
+
+    def _read_in_answer(self, marker: str) -> None:
+        if marker == self._thinking.opening and not self._is_begun and not self._held.strip():
+            self._held = ""
+            self._is_begun = self._is_thinking = True
+            self._skip = self._thinking.after_opening
+            self._out.add_reasoning("")
+        elif self._tools is not None and marker == self._tools.opening:
+            self._section = [marker]
+        else:
+            self._say(marker)
+
+    def _read_in_section(self, section: list[str], marker: str) -> None:
+        section.append(marker)
+        if self._tools is None or marker != self._tools.closing:
+            return
+        self._section = None
+        whole = "".join(section)
+        calls = self._tools.parse(whole[len(self._tools.opening) : len(whole) - len(marker)])
+        if calls is None:
+            self._say(whole)
+            return
+        layout = self._tools.between if self._is_between else self._tools.before
+        self._emit(self._held.removesuffix(layout))
+        self._held = ""
+        self._skip = ""
+        self._is_begun = self._is_between = True
+        self._out.add_calls(calls)
+
+    def _say(self, text: str) -> None:
+        """Text at the present place: skip layout before it, hold back what may be layout behind it."""
+        while self._skip and text:
+            if text[0] != self._skip[0]:
+                self._skip = ""
+            else:
+                self._skip, text = self._skip[1:], text[1:]
+        self._held += text
+        if self._is_between and not self._held.strip():
+            return
+        layout = self._layout_ahead()
+        kept = len(layout) if layout and self._held.endswith(layout) else count_overlap(self._held, layout)
+        self._emit(self._held[: len(self._held) - kept])
+        self._held = self._held[len(self._held) - kept :]
+
+    def _layout_ahead(self) -> str:
+        if self._is_thinking:
+            return self._thinking.before_closing
+        return self._tools.before if self._tools else ""
+
+    def _emit(self, text: str) -> None:
+        if not text:
+            return
+        if self._is_thinking:
+            self._out.add_reasoning(text)
+        else:
+            self._is_between = False
+            self._is_begun = self._is_begun or bool(text.strip())
+            self._out.add_content(text)
+
+
+_NO_THINKING = Thinking(opening="", closing="", after_opening="", before_closing="", after_closing="")
+
+
+def parse_completion(parser: ReplyParser, ids: TokenIds) -> ParsedReply:
+    """A whole completion as a message, with a fresh parser."""
+    parser.feed(ids.tolist())
+    parser.finish()
+    return parser.reply

@@ -1,0 +1,191 @@
+"""Messages to tokens: a first prompt whole, every later one by what it adds.
+
+::
+
+    renderer = build_renderer(checkpoint, "qwen3")
+    prompt = renderer.render(messages, tools, {})                      a root: all ids
+    prompt = renderer.extend(parent, appended, tools, {})              a child: trim, and the ids to append
+
+Stored ids are never rendered again: a child's prompt is its parent's path, less the trim, then these ids.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from turnkeeper.core.tokens import NO_TOKENS, TokenIds
+from turnkeeper.core.turn import Prompt
+from turnkeeper.errors import ConfigError, RequestError, TemplateError
+from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.rendering.arguments import check_change, merge_fixed, merge_request
+from turnkeeper.rendering.checkpoint import Checkpoint
+from turnkeeper.rendering.families import get_family
+from turnkeeper.rendering.family import Family
+from turnkeeper.rendering.junction import Junction, ParentContext, build_junction
+from turnkeeper.rendering.message import ROLES, get_role
+from turnkeeper.rendering.parsing import ReplyParser, TaggedParser
+from turnkeeper.rendering.roles import RolePolicy
+from turnkeeper.rendering.template import ChatTemplate, FormatTime
+from turnkeeper.rendering.tokenizer import Tokenizer
+from turnkeeper.rendering.writer import RuleWriter, TemplateWriter, Writer
+
+
+class Renderer:
+    """One checkpoint under one family. Stateless but for caches: any number of sessions and threads may share it."""
+
+    def __init__(
+        self,
+        *,
+        family: Family,
+        tokenizer: Tokenizer,
+        writer: Writer,
+        junction: Junction,
+        roles: RolePolicy,
+        arguments: JsonObject,
+    ) -> None:
+        """Keep the parts; ``build_renderer`` wires them."""
+        self.family = family
+        self.tokenizer = tokenizer
+        self.writer = writer
+        self._junction = junction
+        self._roles = roles
+        self._arguments = arguments
+
+    @property
+    def max_trim(self) -> int:
+        """How many trailing ids of a parent a child may leave out: 0 or 1."""
+        return self.family.max_trim
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """Every token that a sampled message may end with, ascending."""
+        return tuple(sorted(self._junction.stop_ids))
+
+    def validate(
+        self, messages: Sequence[Message], tools: Sequence[JsonObject], template_kwargs: Mapping[str, Any]
+    ) -> JsonObject:
+        """The effective template arguments of a request.
+
+        Raises:
+            RequestError: a role is unknown, there is no message, or an argument contradicts a pinned one.
+        """
+        if not messages:
+            raise RequestError("messages is empty", hint="send at least one message", param="messages")
+        for index, message in enumerate(messages):
+            role = get_role(message)
+            if role not in ROLES:
+                raise RequestError(
+                    f"messages[{index}] has the role {message.get('role')!r}",
+                    hint=f"the roles are {', '.join(ROLES)}",
+                    param=f"messages[{index}].role",
+                )
+        return merge_request(self.family, self._arguments, template_kwargs)
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[JsonObject], template_kwargs: Mapping[str, Any]
+    ) -> Prompt:
+        """The first prompt of a path, generation prompt included.
+
+        Raises:
+            RequestError: as ``validate``.
+            TemplateError: the template refuses the messages.
+        """
+        arguments = self.validate(messages, tools, template_kwargs)
+        text = self.writer.write(self._roles.rename(messages), tools, arguments, is_open=True)
+        return Prompt(trim=0, ids=self.tokenizer.encode(text), template_kwargs=arguments)
+
+    def extend(
+        self,
+        parent: ParentContext,
+        appended: Sequence[Message],
+        tools: Sequence[JsonObject],
+        template_kwargs: Mapping[str, Any],
+    ) -> Prompt:
+        """The prompt of a turn that follows another one.
+
+        Args:
+            parent: the path's last turn.
+            appended: the messages since, not empty.
+            tools: the request's function tools.
+            template_kwargs: the request's own template arguments.
+
+        Raises:
+            RequestError: as ``validate``, or the arguments would rewrite the path.
+            RoleNotAppendableError: the family cannot append one of the roles; the message names both.
+            TemplateError: the template refuses these messages.
+        """
+        arguments = self.validate(appended, tools, template_kwargs)
+        if parent.template_kwargs is not None:
+            check_change(self.writer, parent.template_kwargs, arguments)
+        appended = self._roles.rename(appended)
+        self._roles.check(appended)
+        try:
+            suffix = self.writer.write_suffix(parent.messages, appended, tools, arguments)
+        except TemplateError as error:
+            roles = ", ".join(get_role(message) for message in appended)
+            raise TemplateError(
+                f"the model family {self.family.name} cannot append {roles}: {error.message}", hint=error.hint
+            ) from error
+        edge = self._junction.join(parent, suffix)
+        return Prompt(trim=edge.trim, ids=edge.ids, template_kwargs=arguments)
+
+    def parser(self, prompt_ids: TokenIds = NO_TOKENS) -> ReplyParser:
+        """A parser for one completion.
+
+        Args:
+            prompt_ids: the end of the completion's prompt: it says whether the prompt opened thinking.
+        """
+        context = ParentContext(messages=(), completion_ids=NO_TOKENS, prompt_ids=prompt_ids)
+        return TaggedParser(self.tokenizer, self.family, is_thinking=self._junction.is_thinking(context))
+
+
+def build_renderer(
+    checkpoint: Checkpoint,
+    family_name: str,
+    *,
+    template_kwargs: Mapping[str, Any] | None = None,
+    format_time: FormatTime | None = None,
+) -> Renderer:
+    """Wire a checkpoint and a family.
+
+    Args:
+        checkpoint: the folder's contents.
+        family_name: a ``--tito-model`` name.
+        template_kwargs: the server's own template arguments, for every request.
+        format_time: formats the present time for templates that ask for the date.
+
+    Raises:
+        ConfigError: an unknown family, a tokenizer that cannot be read or lacks the family's markers, a missing or
+            broken template, or arguments that contradict the family.
+    """
+    family = get_family(family_name)
+    tokenizer = Tokenizer(checkpoint.tokenizer_json)
+    writer = _build_writer(checkpoint, family, format_time)
+    close = family.close
+    if close is None:
+        close = writer.read_close() if isinstance(writer, TemplateWriter) else ""
+    elif close:
+        tokenizer.get_id(family.stop_markers[0])
+    return Renderer(
+        family=family,
+        tokenizer=tokenizer,
+        writer=writer,
+        junction=build_junction(family, tokenizer, close, _find_end_ids(checkpoint, tokenizer)),
+        roles=RolePolicy(family, writer),
+        arguments=merge_fixed(family, template_kwargs),
+    )
+
+
+def _find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
+    named = tokenizer.find_id(checkpoint.named_tokens.get("eos_token", ""))
+    return checkpoint.end_ids if named is None else (*checkpoint.end_ids, named)
+
+
+def _build_writer(checkpoint: Checkpoint, family: Family, format_time: FormatTime | None) -> Writer:
+    if checkpoint.template is None:
+        raise ConfigError(
+            "the checkpoint folder has no chat template: neither chat_template.jinja nor the chat_template key of "
+            "tokenizer_config.json",
+            hint="--chat-template-path names a template file for --hf-checkpoint",
+        )
+    template = ChatTemplate(checkpoint.template, checkpoint.named_tokens, format_time)
+    return TemplateWriter(template) if family.rule is None else RuleWriter(template, family.rule)

@@ -1,0 +1,122 @@
+"""A checkpoint's chat template, run as Hugging Face runs it.
+
+The sandbox, its block trimming and its helpers (``tojson``, ``raise_exception``, ``strftime_now``, loop controls,
+the ``generation`` tag) are those of ``apply_chat_template``, so that the text is too. Two differences: a template may
+append to its own lists (Kimi's do), which is safe because it works on copies; and it has no clock, so the date comes
+from whoever builds it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from turnkeeper.errors import ConfigError, TemplateError
+from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.rendering.message import plain, plain_tool, write_json
+
+FormatTime = Callable[[str], str]
+"""Formats the present time by a strftime pattern."""
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """The immutable sandbox, but a list of the template's own may be appended to."""
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        return (isinstance(obj, list) and attr == "append") or super().is_safe_attribute(obj, attr, value)
+
+
+class _GenerationTag(Extension):
+    """``{% generation %}...{% endgeneration %}`` marks what an assistant said; here it is transparent."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """The nodes between the tags."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _refuse(message: str) -> str:
+    raise jinja2.TemplateError(message)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return write_json(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+class ChatTemplate:
+    """One compiled template."""
+
+    def __init__(self, source: str, named_tokens: Mapping[str, str], format_time: FormatTime | None = None) -> None:
+        """Compile it.
+
+        Args:
+            source: the Jinja text.
+            named_tokens: what the template sees as ``bos_token``, ``eos_token`` and so on.
+            format_time: what ``strftime_now`` calls; None makes a template that asks for the date fail.
+
+        Raises:
+            ConfigError: the source is no Jinja.
+        """
+        sandbox = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
+        sandbox.filters["tojson"] = _to_json
+        helpers: dict[str, Any] = {"raise_exception": _refuse, "strftime_now": format_time or _refuse_time}
+        sandbox.globals.update(helpers)
+        self._named_tokens = dict(named_tokens)
+        self.source = source
+        try:
+            self._compiled = sandbox.from_string(source)
+        except jinja2.TemplateError as error:
+            raise ConfigError(
+                f"the chat template is no Jinja: {error}", hint="--chat-template-path names another one"
+            ) from error
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[JsonObject] = (),
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        is_open: bool,
+    ) -> str:
+        """The text of a conversation.
+
+        Args:
+            messages: in chat-completions form; the template sees copies, tool arguments as objects.
+            tools: function tools; none at all is None to the template.
+            arguments: the chat template arguments.
+            is_open: whether the text ends with the opening of the assistant's next message.
+
+        Raises:
+            TemplateError: the template refuses the messages, or fails on them.
+        """
+        context = {
+            **self._named_tokens,
+            **(arguments or {}),
+            "messages": [plain(message) for message in messages],
+            "tools": [plain_tool(tool) for tool in tools] or None,
+            "add_generation_prompt": is_open,
+        }
+        try:
+            return self._compiled.render(context)
+        except Exception as error:  # a template is foreign code: whatever it raises is its refusal
+            roles = ", ".join(str(message.get("role")) for message in messages[-4:])
+            raise TemplateError(
+                f"the chat template refuses the conversation (it ends with {roles}): {error}",
+                hint="`turnkeeper verify` shows which appends the template holds",
+            ) from error
+
+
+def _refuse_time(pattern: str) -> str:
+    raise jinja2.TemplateError(f"the template asks for the date ({pattern}), and none was given")

@@ -1,0 +1,148 @@
+r"""Conversations as text: by the checkpoint's template alone, or by the template's head and a family's rule.
+
+A writer answers two questions: the whole text of a conversation, and the text that *follows* an assistant message when
+more messages are appended. The second is found by difference behind a small synthetic prefix, so its cost does not
+grow with the history::
+
+    [user, assistant "@"]                    ... @<|im_end|>\n
+    [user, assistant "@", tool, ...]         ... @<|im_end|>\n | <|im_start|>user\n<tool_response>...
+                                                               ^ the suffix begins where the first text ends
+
+Both texts are cut behind the ``@``: what a template does to the thinking before it does not matter.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from turnkeeper.errors import TemplateError
+from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.rendering.message import get_role, write_json
+from turnkeeper.rendering.rule import HistoryRule
+from turnkeeper.rendering.template import ChatTemplate
+
+ANCHOR = "\u2063turnkeeper-anchor\u2063"
+"""The text of the synthetic assistant message: invisible separators around a word, so that no template writes it."""
+_QUESTION: Message = {"role": "user", "content": "\u2063turnkeeper-question\u2063"}
+
+
+class Writer(Protocol):
+    """Writes conversations as text."""
+
+    def write(
+        self, messages: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any], *, is_open: bool
+    ) -> str:
+        """The whole conversation; ``is_open`` adds the opening of the assistant's next message."""
+        ...
+
+    def write_suffix(
+        self,
+        earlier: Sequence[Message],
+        appended: Sequence[Message],
+        tools: Sequence[JsonObject],
+        arguments: Mapping[str, Any],
+    ) -> str:
+        """What stands behind the close of an assistant message (the last of ``earlier``) once messages are appended.
+
+        The opening of the assistant's next message is included.
+        """
+        ...
+
+
+class TemplateWriter:
+    """Writes everything with the checkpoint's template."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        """Keep the template."""
+        self._template = template
+
+    def write(
+        self, messages: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any], *, is_open: bool
+    ) -> str:
+        """The whole conversation."""
+        return self._template.render(messages, tools, arguments, is_open=is_open)
+
+    def write_suffix(
+        self,
+        earlier: Sequence[Message],
+        appended: Sequence[Message],
+        tools: Sequence[JsonObject],
+        arguments: Mapping[str, Any],
+    ) -> str:
+        """The difference of two renderings behind a synthetic prefix.
+
+        Raises:
+            TemplateError: the template refuses the messages, or writes the assistant message otherwise once
+                something follows it.
+        """
+        calls = earlier[-1].get("tool_calls") if earlier else None
+        stub: list[Message] = [_QUESTION, build_anchor(calls)]
+        without = _cut(self._template.render(stub, tools, arguments, is_open=False))
+        text = _cut(self._template.render([*stub, *appended], tools, arguments, is_open=True))
+        if not text.startswith(without):
+            raise TemplateError("the template rewrites the assistant message once these messages follow it")
+        return text[len(without) :]
+
+    def read_close(self) -> str:
+        """The text that the template writes behind an assistant message."""
+        return _cut(self._template.render([_QUESTION, build_anchor(None)], (), {}, is_open=False))
+
+
+class RuleWriter:
+    """Writes the head with the checkpoint's template and everything from the first assistant message by a rule."""
+
+    def __init__(self, template: ChatTemplate, rule: HistoryRule) -> None:
+        """Keep both."""
+        self._template = template
+        self._rule = rule
+        self._openings: dict[str, str] = {}
+
+    def write(
+        self, messages: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any], *, is_open: bool
+    ) -> str:
+        """The whole conversation."""
+        split = next((index for index, message in enumerate(messages) if get_role(message) == "assistant"), None)
+        if split is None:
+            return self._template.render(messages, tools, arguments, is_open=is_open)
+        head = self._write_head(messages[:split], tools, arguments)
+        history = self._rule.write(messages[split:], messages[:split], arguments)
+        return head + history + (self._write_opening(arguments) if is_open else "")
+
+    def write_suffix(
+        self,
+        earlier: Sequence[Message],
+        appended: Sequence[Message],
+        tools: Sequence[JsonObject],
+        arguments: Mapping[str, Any],
+    ) -> str:
+        """The rule's text of the appended messages: tools stand in the head, so they do not matter."""
+        return self._rule.write(appended, earlier, arguments) + self._write_opening(arguments)
+
+    def _write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
+        """The head alone. Templates may demand a user message: one is lent and taken back."""
+        if any(get_role(message) == "user" for message in head):
+            return self._template.render(head, tools, arguments, is_open=False)
+        text = self._template.render([*head, _QUESTION], tools, arguments, is_open=False)
+        return text.removesuffix(self._rule.write([_QUESTION], head, arguments))
+
+    def _write_opening(self, arguments: Mapping[str, Any]) -> str:
+        """How the template opens the assistant's message under these arguments."""
+        key = write_json(dict(arguments), sort_keys=True, default=repr)
+        opening = self._openings.get(key)
+        if opening is None:
+            closed = self._template.render([_QUESTION], (), arguments, is_open=False)
+            opening = self._template.render([_QUESTION], (), arguments, is_open=True).removeprefix(closed)
+            if len(self._openings) >= 256:  # arguments come from requests: keep the table small
+                self._openings.clear()
+            self._openings[key] = opening
+        return opening
+
+
+def build_anchor(calls: Any) -> Message:
+    """The synthetic assistant message, with the calls that the appended tool results answer."""
+    message: JsonObject = {"role": "assistant", "content": ANCHOR}
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _cut(text: str) -> str:
+    """What stands behind the anchor; the whole text where a template left the anchor out."""
+    return text.rpartition(ANCHOR)[2]
