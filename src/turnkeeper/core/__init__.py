@@ -1,6 +1,7 @@
 """Sessions as pure data: what happened, and what is true now."""
 
 from turnkeeper.core.accounting import DropReason, Ledger, MaskReason
+from turnkeeper.core.attach import Query, build_query
 from turnkeeper.core.cause import Cause, Explanation, Label
 from turnkeeper.core.event import Event
 from turnkeeper.core.forest import Forest
@@ -24,10 +25,12 @@ __all__ = [
     "MaskReason",
     "PendingTurn",
     "Prompt",
+    "Query",
     "Session",
     "Tree",
     "Turn",
     "TurnRequest",
     "VersionSpan",
+    "build_query",
     "fold",
 ]

@@ -98,8 +98,18 @@ class Session:
         """Whether the turn's reply was written in full at least once."""
         return turn_id in self._state.delivered
 
-    def begin(self, request: TurnRequest, *, at: float) -> PendingTurn:
+    def find_parent(self, query: Query) -> TurnId | None:
+        """Where a request attaches, before anyone asks whether it may; None for a new root."""
+        attach = self._find_attach(query)
+        return None if attach.turn is None else attach.turn.id
+
+    def begin(self, request: TurnRequest, *, at: float, query: Query | None = None) -> PendingTurn:
         """Resolve what a request goes on from.
+
+        Args:
+            request: what the agent asks for.
+            at: Unix seconds.
+            query: the request as the search sees it, where the caller has built it already.
 
         Raises:
             SessionClosedError: the session takes no further turns.
@@ -111,9 +121,8 @@ class Session:
         """
         self._check_open()
         self._check_limit()
-        query = build_query(request)
-        same_context = self.policy.on_tools_change is OnToolsChange.FORK
-        attach = find_attach(self.forest, query, self.matcher, same_context=same_context)
+        query = build_query(request) if query is None else query
+        attach = self._find_attach(query)
         self._check_context(attach, query)
         self.policy.check(self.forest, attach, query, self.matcher)
         self._check_truncated(attach)
@@ -175,6 +184,10 @@ class Session:
         """Apply an event and keep it; for ``fold`` and for the session's own methods."""
         self._state.apply(event)
         self.events.append(event)
+
+    def _find_attach(self, query: Query) -> Attach:
+        same_context = self.policy.on_tools_change is OnToolsChange.FORK
+        return find_attach(self.forest, query, self.matcher, same_context=same_context)
 
     def _check_open(self) -> None:
         if self.closed_as is not None:

@@ -1,0 +1,155 @@
+"""Whether a request is a retry: join the call in flight, replay the stored reply, or sample.
+
+Only decides, from what the caller says is in flight and stored; joining and replaying are the service's. A request
+that nothing marks as a retry is a sample of its own: best-of-n and twin sub-agents send equal bodies on purpose.
+
+::
+
+    same digest and parent in flight     its agent hung up, or equal key, or retry count > 0   -> join
+    same digest stored                   never written in full                                 -> replay
+                                         retry count > 0 or equal key, no child yet, young     -> replay
+                                         otherwise                                             -> resample
+    nothing of that digest                                                                     -> new
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Any
+
+from turnkeeper.core.attach import Query
+from turnkeeper.ids import TurnId
+
+RETRY_COUNT_HEADER = "x-stainless-retry-count"
+IDEMPOTENCY_KEY_HEADER = "idempotency-key"
+
+
+class Answer(StrEnum):
+    """What becomes of a request."""
+
+    NEW = "new"
+    """Nothing equal was asked before: it is sampled."""
+    RESAMPLE = "resample"
+    """Asked before, and this is no retry: it is sampled again."""
+    JOIN = "join"
+    """It waits for a call in flight and gets its reply."""
+    REPLAY = "replay"
+    """It gets a stored reply."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The answer, and what it refers to."""
+
+    answer: Answer
+    number: int | None = None
+    """For a join: the pending turn's number."""
+    turn_id: TurnId | None = None
+    """For a replay: the turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryMarks:
+    """What a client says of its own request."""
+
+    retry_count: int = 0
+    """How many times it sent this request before."""
+    key: str = ""
+    """Its idempotency key; empty for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningCall:
+    """A turn in flight, or one that is done and held for an agent that hung up."""
+
+    number: int
+    """The pending turn's."""
+    digest: str
+    parent: TurnId | None
+    key: str = ""
+    is_connected: bool = True
+    """Whether the agent it runs for still listens, or another has joined it since."""
+    joined: int = 0
+    """How many requests have joined it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredReply:
+    """A committed turn whose reply could be sent again."""
+
+    turn_id: TurnId
+    digest: str
+    key: str = ""
+    committed_at: float
+    """Unix seconds."""
+    is_delivered: bool
+    """Whether the reply was written in full, or is being replayed right now."""
+    has_children: bool
+    """Whether a turn extends it: proof that an agent knows the reply."""
+
+
+def read_retry_marks(headers: Mapping[str, str]) -> RetryMarks:
+    """Read the marks of a request; names in lower case. A count that is no number is none."""
+    count = headers.get(RETRY_COUNT_HEADER, "").strip()
+    number = int(count) if count.isascii() and count.isdecimal() and len(count) < 10 else 0
+    return RetryMarks(retry_count=number, key=headers.get(IDEMPOTENCY_KEY_HEADER, "").strip())
+
+
+def digest_request(query: Query, sampling: Mapping[str, Any]) -> str:
+    """What makes two requests the same: messages, tools, template arguments and sampling; 32 hex digits."""
+    hasher = blake2b(query.context_digest.encode(), digest_size=16)
+    for message in query.messages:
+        hasher.update(message.digest)
+    hasher.update(json.dumps(dict(sampling), sort_keys=True, default=repr).encode())
+    return hasher.hexdigest()
+
+
+def decide(
+    digest: str,
+    parent: TurnId | None,
+    marks: RetryMarks,
+    *,
+    running: Iterable[RunningCall],
+    stored: Iterable[StoredReply],
+    at: float,
+    replay_window_s: float,
+) -> Decision:
+    """Say what becomes of a request.
+
+    Args:
+        digest: the request's.
+        parent: the turn it attaches to.
+        marks: what its headers say.
+        running: the session's calls in flight.
+        stored: the session's committed turns.
+        at: Unix seconds, now.
+        replay_window_s: for how long after its commit a reply that was delivered is replayed.
+    """
+    calls = [call for call in running if call.digest == digest and call.parent == parent]
+    replies = sorted((reply for reply in stored if reply.digest == digest), key=lambda reply: reply.turn_id)
+    fresh = bool(replies) and not replies[-1].has_children and at - replies[-1].committed_at <= replay_window_s
+    is_retry = marks.retry_count > 0
+    choices = (
+        _join(call for call in calls if marks.key and call.key == marks.key),
+        _replay(reply for reply in replies if fresh and marks.key and reply.key == marks.key),
+        _join(call for call in calls if not call.is_connected),
+        _replay(reply for reply in replies if not reply.is_delivered and not reply.has_children),
+        _join(call for call in calls if is_retry),
+        _replay(replies if fresh and is_retry else ()),
+    )
+    otherwise = Decision(answer=Answer.RESAMPLE if calls or replies else Answer.NEW)
+    return next((choice for choice in choices if choice is not None), otherwise)
+
+
+def _join(calls: Iterable[RunningCall]) -> Decision | None:
+    """The call that fewest have joined; of those the oldest."""
+    call = min(calls, key=lambda call: (call.joined, call.number), default=None)
+    return None if call is None else Decision(answer=Answer.JOIN, number=call.number)
+
+
+def _replay(replies: Iterable[StoredReply]) -> Decision | None:
+    """The newest reply."""
+    reply = max(replies, key=lambda reply: reply.turn_id, default=None)
+    return None if reply is None else Decision(answer=Answer.REPLAY, turn_id=reply.turn_id)
