@@ -1,0 +1,112 @@
+"""A request to the engine, and what comes back of it. Values only; the wire's names are elsewhere."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.tiny.params import SamplingParams
+
+
+class FinishKind(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """The end of a request."""
+
+    kind: FinishKind
+
+    matched: int | str | None = None
+    """The stop token's id or the stop text, for a stop."""
+
+    message: str = ""
+    """Why, for an abort."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRequest:
+    """One generation."""
+
+    rid: str
+    prompt_ids: NDArray[np.int32]
+    """[prompt], at least one."""
+
+    params: SamplingParams
+    cache_salt: str = ""
+    """Only requests of the same salt share cached prefixes."""
+
+    is_streamed: bool = False
+    """Whether deltas are wanted before the result."""
+
+    is_traced: bool = True
+    """Whether the KV trace gets a line of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSpan:
+    """Output tokens ``[start, end)``, sampled by one weight version."""
+
+    version: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTokens:
+    """Sampled tokens; the three are parallel."""
+
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    tops: tuple[tuple[tuple[float, int], ...], ...] = ()
+    """Of each token the most probable ones as (logprob, id); empty where none were asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What a streamed request has sampled since its last delta."""
+
+    text: str
+    tokens: OutputTokens
+    weight_version: str
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A finished request."""
+
+    rid: str
+    finish: Finish
+    text: str
+    """The whole text, trimmed as the request wished."""
+
+    rest: str
+    """What no delta has given of it."""
+
+    tokens: OutputTokens
+    rest_tokens: OutputTokens
+    """What no delta has given of them."""
+
+    prompt_tokens: int
+    weight_version: str
+    """The engine's at the end."""
+
+    spans: tuple[VersionSpan, ...]
+    """Cover every output token, in order."""
+
+    num_retractions: int
+    cached_tokens: int | None
+    """How many prompt positions came from the prefix cache; None for a request that ended while it waited."""
+
+    experts: NDArray[np.int32] | None
+    """[prompt + output - 1, layers, top-k]; None for a request that ended while it waited."""
+
+
+Update = Delta | Result

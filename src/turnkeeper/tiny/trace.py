@@ -1,0 +1,117 @@
+"""The KV trace: one JSON line for each finished request, for programs that check what the engine says of itself.
+
+Fields of a line::
+
+    rid, prompt_ids, output_ids
+    logprobs          of the output, at ``temperature``
+    temperature       as asked; 0 is reported with logprobs at 1
+    is_plain          whether nothing but the temperature shaped the logprobs (no penalty, bias, banned stop)
+    finish_reason     stop, length or abort
+    cached_tokens     prompt positions that came from the prefix cache; null for a request that ended waiting
+    num_retractions
+    weight_versions   [{version, start, end}]: output tokens by the version that sampled them
+    stamps            {stamp: {version, source}}: the weights the epochs speak of, and the folder they are from
+    epochs            [{start, end, kv_stamps, kv_experts}]
+
+An epoch is a run of output tokens ``[start, end)`` that were sampled over one KV buffer. ``kv_stamps`` and
+``kv_experts`` hold, for each position of the prompt and of the output before ``end`` (one less than their sum),
+which weights computed that position and which experts they chose ([positions][layers][top-k]). Within an epoch a
+position is computed once and used as it was computed, so an epoch replays exactly: see `replay`. A retraction
+begins a new epoch, with all positions computed again.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.tiny.live import LiveRequest
+from turnkeeper.tiny.model import Chunk, TinyModel
+from turnkeeper.tiny.request import Result
+from turnkeeper.tiny.scheduler import WeightStamp
+
+
+class KvTrace:
+    """Writes the lines; the scheduler's thread calls it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: TextIO = path.open("w", encoding="utf-8")
+
+    def __call__(self, live: LiveRequest, result: Result, stamps: Sequence[WeightStamp]) -> None:
+        """Write a finished request."""
+        self._file.write(json.dumps(build_line(live, result, stamps), separators=(",", ":")) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def build_line(live: LiveRequest, result: Result, stamps: Sequence[WeightStamp]) -> JsonObject:
+    """The line of a finished request; `stamps` says what each stamp stands for."""
+    params = live.request.params
+    seen = sorted({int(stamp) for epoch in live.epochs for stamp in epoch.stamps})
+    return {
+        "rid": result.rid,
+        "prompt_ids": live.request.prompt_ids.tolist(),
+        "output_ids": result.tokens.ids,
+        "logprobs": result.tokens.logprobs,
+        "temperature": params.temperature,
+        "is_plain": not (params.has_penalties or params.logit_bias or params.min_new_tokens),
+        "finish_reason": result.finish.kind,
+        "cached_tokens": result.cached_tokens,
+        "num_retractions": result.num_retractions,
+        "weight_versions": [{"version": s.version, "start": s.start, "end": s.end} for s in result.spans],
+        "stamps": {stamp: {"version": stamps[stamp].version, "source": stamps[stamp].source} for stamp in seen},
+        "epochs": [
+            {
+                "start": epoch.start,
+                "end": epoch.end,
+                "kv_stamps": epoch.stamps.tolist(),
+                "kv_experts": epoch.experts.tolist(),
+            }
+            for epoch in live.epochs
+        ],
+    }
+
+
+def replay(line: JsonObject, models: Mapping[int, TinyModel]) -> NDArray[np.float64]:
+    """The logprobs of a traced request, computed again with its recorded experts forced.
+
+    Args:
+        line: a parsed line of the trace whose ``is_plain`` is true.
+        models: the weights of each of its stamps.
+
+    Returns:
+        [output]: what ``logprobs`` should be.
+    """
+    ids = np.array([*line["prompt_ids"], *line["output_ids"]], np.int32)
+    found: list[float] = []
+    for epoch in line["epochs"]:
+        experts = np.array(epoch["kv_experts"], np.int32)
+        logits = _forward_in_stretches(ids, experts, epoch["kv_stamps"], models)
+        first = len(line["prompt_ids"]) + epoch["start"]
+        last = len(line["prompt_ids"]) + epoch["end"]
+        scaled = logits[first - 1 : last - 1].astype(np.float64) / (line["temperature"] or 1.0)
+        scaled -= scaled.max(axis=-1, keepdims=True)
+        scaled -= np.log(np.exp(scaled).sum(axis=-1, keepdims=True))
+        found += [float(row[token]) for row, token in zip(scaled, ids[first:last], strict=True)]
+    return np.array(found)
+
+
+def _forward_in_stretches(
+    ids: NDArray[np.int32], experts: NDArray[np.int32], stamps: Sequence[int], models: Mapping[int, TinyModel]
+) -> NDArray[np.float32]:
+    """Logits of every position, each stretch of positions under the weights that computed it."""
+    kv = models[stamps[0]].new_kv(len(stamps))
+    logits: list[NDArray[np.float32]] = []
+    for stamp, stretch in groupby(stamps):
+        start, end = kv.length, kv.length + len(list(stretch))
+        chunk = Chunk(ids=ids[start:end], kv=kv, experts=experts[start:end])
+        logits.append(models[stamp].forward([chunk], every_position=True).logits)
+    return np.concatenate(logits)
