@@ -3,7 +3,6 @@
 1. Turns ask for the rows they add in every pause mode but retract.
 2. v1 reads sessions linear, v2 as a tree; a choice that was not made follows the session's kind.
 3. Workers listen on consecutive ports; port 0 stays 0 for each.
-4. A trainer's default hooks mean our own.
 """
 
 import pytest
@@ -42,22 +41,6 @@ def test_choices_that_were_made_hold_for_both_kinds() -> None:
 @pytest.mark.parametrize(("port", "ports"), [(31000, (31000, 31001, 31002)), (0, (0, 0, 0))])
 def test_workers_listen_on_consecutive_ports(port: int, ports: tuple[int, ...]) -> None:
     assert resolve(load({"session_server_port": port, "session_server_workers": 3})).ports == ports
-
-
-def test_a_trainers_default_hooks_mean_our_own() -> None:
-    config = resolve(
-        load(
-            {
-                "session_sample_picker_path": "miles.rollout.session.v2.picker_hub.drop_retries",
-                "session_sample_postprocessor_path": "miles.rollout.session.v2.postprocessor_hub.default_postprocess",
-            }
-        )
-    )
-    assert (config.picker, config.postprocessor) == ("drop_retries", "default_postprocess")
-
-
-def test_another_hook_stays_what_it_is() -> None:
-    assert resolve(load({"session_sample_picker_path": "mine.pick"})).picker == "mine.pick"
 
 
 def test_an_instance_without_a_name_gets_one() -> None:

@@ -3,6 +3,7 @@
 import typer
 
 from turnkeeper import __version__
+from turnkeeper.cli import config
 
 app = typer.Typer(
     name="turnkeeper",
@@ -10,6 +11,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(config.app, name="config")
 
 
 def _print_version(value: bool) -> None:

@@ -5,7 +5,7 @@ Flags are not declared a second time for typer: a command passes its words throu
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console, Group
@@ -35,14 +35,24 @@ def read_options(arguments: Sequence[str], *, program: str, summary: str) -> Res
         typer.Exit: 0 after help, 2 after errors, all of them on stderr.
     """
     if "--help" in arguments or "-h" in arguments:
-        Console().print(render_help(program, summary))
-        raise typer.Exit
+        print_help(program, summary)
     try:
         return resolve_command_line(arguments, program=program)
     except ConfigError as error:
-        for line in str(error).splitlines():
-            typer.echo(f"error: {line}", err=True)
-        raise typer.Exit(2) from error
+        end_with_error(str(error))
+
+
+def print_help(program: str, summary: str) -> NoReturn:
+    """Print the options and end the process with 0."""
+    Console().print(render_help(program, summary))
+    raise typer.Exit
+
+
+def end_with_error(text: str) -> NoReturn:
+    """Print each line as an error on stderr and end the process with 2."""
+    for line in text.splitlines():
+        typer.echo(f"error: {line}", err=True)
+    raise typer.Exit(2)
 
 
 def render_help(program: str, summary: str) -> Group:

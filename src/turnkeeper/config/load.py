@@ -70,6 +70,7 @@ def load(
     given: Mapping[str, Any],
     *,
     source: Source = Source.FLAG,
+    names: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
 ) -> Loaded:
@@ -78,6 +79,7 @@ def load(
     Args:
         given: values by attribute, as text or typed; None counts as not given.
         source: where ``given`` comes from.
+        names: what a given value was called there, by attribute, where not by its flag or attribute.
         environment: the process's environment; None reads none.
         file: a TOML file; None takes the one that `CONFIG_VARIABLE` names, if any.
 
@@ -89,17 +91,25 @@ def load(
     if file is None and environment.get(CONFIG_VARIABLE):
         file = Path(environment[CONFIG_VARIABLE])
     table = read_table(file) if file else {}
+    layers = (
+        _Layer(source=source, values=given, names=_flags() if source is Source.FLAG else names or {}),
+        _read_environment(environment),
+        _Layer(
+            source=Source.FILE,
+            values={key.replace("-", "_"): value for key, value in table.items()},
+            names=dict.fromkeys(BY_ATTRIBUTE, str(file)),
+        ),
+    )
     problems = [_explain_unknown_key(key, file) for key in table if key.replace("-", "_") not in BY_ATTRIBUTE]
-    by_key = {key.replace("-", "_"): value for key, value in table.items()}
     values: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-    origins: dict[str, Origin] = {}
+    origins = dict.fromkeys(BY_ATTRIBUTE, DEFAULT_ORIGIN)
     for option in OPTIONS:
-        origin, value = _find_value(option, given, source, environment, by_key, file)
-        origins[option.attribute] = origin
-        if origin.source is Source.DEFAULT:
+        layer = next((layer for layer in layers if layer.values.get(option.attribute) is not None), None)
+        if layer is None:
             continue
+        origin = origins[option.attribute] = layer.get_origin(option.attribute)
         try:
-            values[option.section][option.field] = option.parse(value)
+            values[option.section][option.field] = option.parse(layer.values[option.attribute])
         except ValueError as error:
             problems.append(_place(option, origin, str(error)))
     if problems:
@@ -122,22 +132,29 @@ def read_table(file: Path) -> dict[str, Any]:
         raise ConfigError(f"--config {file} is not TOML: {error}") from error
 
 
-def _find_value(
-    option: Option,
-    given: Mapping[str, Any],
-    source: Source,
-    environment: Mapping[str, str],
-    table: Mapping[str, Any],
-    file: Path | None,
-) -> tuple[Origin, Any]:
-    if given.get(option.attribute) is not None:
-        name = option.flag if source is Source.FLAG else option.attribute
-        return Origin(source=source, name=name), given[option.attribute]
-    if environment.get(option.environment):
-        return Origin(source=Source.ENVIRONMENT, name=option.environment), environment[option.environment]
-    if option.attribute in table:
-        return Origin(source=Source.FILE, name=str(file)), table[option.attribute]
-    return DEFAULT_ORIGIN, None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layer:
+    source: Source
+    values: Mapping[str, Any]
+    """By attribute, unchecked; None counts as absent."""
+    names: Mapping[str, str]
+    """What the operator called each, by attribute, where not by the attribute."""
+
+    def get_origin(self, attribute: str) -> Origin:
+        return Origin(source=self.source, name=self.names.get(attribute, attribute))
+
+
+def _flags() -> dict[str, str]:
+    return {option.attribute: option.flag for option in OPTIONS}
+
+
+def _read_environment(environment: Mapping[str, str]) -> _Layer:
+    """Read the variables that are options; an empty one counts as absent."""
+    return _Layer(
+        source=Source.ENVIRONMENT,
+        values={option.attribute: environment.get(option.environment) or None for option in OPTIONS},
+        names={option.attribute: option.environment for option in OPTIONS},
+    )
 
 
 def _place(option: Option, origin: Origin, problem: str) -> str:

@@ -1,6 +1,6 @@
 """What follows from the options, worked out once: the one frozen value that the rest of the server reads.
 
-Knows neither where values come from nor which of them go together.
+Derives only from options that go together, so that no caller meets others.
 """
 
 import os
@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from turnkeeper.choices import HistoryKind, OnToolsChange, OnTruncated, PauseMode
 from turnkeeper.config.load import Loaded, Origin, load
 from turnkeeper.config.parser import parse_flags
+from turnkeeper.config.rule import Entry
+from turnkeeper.config.rules import check
 from turnkeeper.config.schema import Engine, History, Limits, Model, Routing, Server, Timeouts
-
-HOOK_NAMES = {
-    "miles.rollout.session.v2.picker_hub.drop_retries": "drop_retries",
-    "miles.rollout.session.v2.postprocessor_hub.default_postprocess": "default_postprocess",
-}
-"""Hook paths that trainers name by default, and our own hooks that do the same."""
+from turnkeeper.errors import ArgumentErrors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +41,6 @@ class ResolvedConfig:
     """One for each worker; a 0 takes a free one."""
     instance_id: str
     """This instance's name in /health."""
-    picker: str
-    """Name or import path of the hook that picks leaves."""
-    postprocessor: str
-    """Name or import path of the hook that finishes picked samples."""
     warnings: tuple[str, ...]
     """To be logged once, at start."""
     origins: Mapping[str, Origin]
@@ -62,7 +55,7 @@ class ResolvedConfig:
         return self.on_truncated or (OnTruncated.BRIDGE if kind is HistoryKind.LINEAR else OnTruncated.CLOSE)
 
 
-def resolve(loaded: Loaded) -> ResolvedConfig:
+def resolve(loaded: Loaded, *, warnings: tuple[str, ...] = ()) -> ResolvedConfig:
     """Derive everything that follows from the options; a session server is on, v1 unless told otherwise."""
     settings = loaded.settings
     server, history = settings.server, settings.history
@@ -81,22 +74,15 @@ def resolve(loaded: Loaded) -> ResolvedConfig:
         use_addition_r3=settings.engine.pause_generation_mode is not PauseMode.RETRACT,
         ports=tuple(first and first + worker for worker in range(server.session_server_workers)),
         instance_id=server.session_server_instance_id or uuid.uuid4().hex,
-        picker=get_hook_name(history.session_sample_picker_path),
-        postprocessor=get_hook_name(history.session_sample_postprocessor_path),
-        warnings=loaded.warnings,
+        warnings=warnings,
         origins=loaded.origins,
     )
 
 
-def get_hook_name(path: str) -> str:
-    """Get the hook that an option means: our own in place of a trainer's default, which is never imported."""
-    return HOOK_NAMES.get(path, path)
-
-
-def resolve_command_line(
-    arguments: Sequence[str], *, program: str = "turnkeeper serve", environment: Mapping[str, str] | None = None
-) -> ResolvedConfig:
-    """Read the options of a command line, the environment and the file that they name.
+def load_command_line(
+    arguments: Sequence[str], *, program: str, environment: Mapping[str, str] | None = None
+) -> Loaded:
+    """Read the options of a command line, the environment and the file that they name, without checking the rules.
 
     Args:
         arguments: the words behind the command's name.
@@ -104,7 +90,30 @@ def resolve_command_line(
         environment: None reads the process's own.
 
     Raises:
-        ConfigError: `ArgumentErrors` with everything that cannot work, or a command line that cannot be read.
+        ConfigError: the command line or the file cannot be read; `ArgumentErrors` with all values that cannot be.
     """
     given, file = parse_flags(arguments, program=program)
-    return resolve(load(given, environment=os.environ if environment is None else environment, file=file))
+    return load(given, environment=os.environ if environment is None else environment, file=file)
+
+
+def resolve_command_line(
+    arguments: Sequence[str], *, program: str = "turnkeeper serve", environment: Mapping[str, str] | None = None
+) -> ResolvedConfig:
+    """Read a command line as `load_command_line` does, and check that everything goes together.
+
+    Raises:
+        ConfigError: what `load_command_line` raises, or `ArgumentErrors` with every broken rule.
+    """
+    return resolve_checked(load_command_line(arguments, program=program, environment=environment), Entry.SERVE)
+
+
+def resolve_checked(loaded: Loaded, entry: Entry) -> ResolvedConfig:
+    """Resolve options that break no rule.
+
+    Raises:
+        ArgumentErrors: every broken rule, a line each.
+    """
+    findings = check(loaded, entry)
+    if findings.errors:
+        raise ArgumentErrors("\n".join(findings.errors))
+    return resolve(loaded, warnings=(*loaded.warnings, *findings.warnings))

@@ -1,0 +1,126 @@
+"""Rules about the model and its conversations: checkpoint, family, template, matcher, hooks."""
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+from turnkeeper.config.option import BY_ATTRIBUTE
+from turnkeeper.config.rule import Severity, Situation, rule
+from turnkeeper.errors import ConfigError
+from turnkeeper.matching.matcher import MATCHERS
+from turnkeeper.rendering.arguments import merge_fixed
+from turnkeeper.rendering.families import FAMILIES, get_family
+
+
+@rule(when="a session server is on", must="`--hf-checkpoint` is given")
+def checkpoint_given(at: Situation) -> str | None:
+    """Have a tokenizer and a template."""
+    if not at.has_session_server or at.settings.model.hf_checkpoint:
+        return None
+    return (
+        "a session server needs the checkpoint's tokenizer and template: set --hf-checkpoint to its folder "
+        "(hf_checkpoint in a namespace)"
+    )
+
+
+@rule(when="always", must="`--tito-model` is a family")
+def family_known(at: Situation) -> str | None:
+    """Know the family."""
+    return _find_objection(lambda: get_family(at.settings.model.tito_model))
+
+
+@rule(when="`--tito-model` is not `default`", must="a session server is on")
+def family_needs_server(at: Situation) -> str | None:
+    """Give a family to something that uses it."""
+    if at.has_session_server or at.settings.model.tito_model == "default":
+        return None
+    return (
+        f"{at.describe('tito_model')} says how a session server keeps tokens, and none is on: "
+        "add --use-session-server, or leave --tito-model out"
+    )
+
+
+@rule(when="a session server is on", must="`--tito-model` names a family", severity=Severity.WARNING)
+def family_is_default(at: Situation) -> str | None:
+    """Say that the default family promises less."""
+    if not at.has_session_server or at.settings.model.tito_model != "default":
+        return None
+    return (
+        "--tito-model default is best effort: where the checkpoint's own template writes earlier turns differently "
+        "once later ones follow, the stored tokens differ from what it would write. `turnkeeper verify` shows how "
+        "far it holds; a named family holds by design"
+    )
+
+
+@rule(when="`--chat-template-path` is given", must="`--tito-model` is `default`")
+def template_or_family(at: Situation) -> str | None:
+    """Take the template of one of the two."""
+    model = at.settings.model
+    if model.chat_template_path is None or model.tito_model == "default":
+        return None
+    return (
+        f"{at.describe('chat_template_path')} cannot replace the template of {at.describe('tito_model')}: "
+        "leave one of the two out"
+    )
+
+
+@rule(when="`--chat-template-path` is given", must="there is such a file")
+def template_exists(at: Situation) -> str | None:
+    """Have the template that is named."""
+    path = at.settings.model.chat_template_path
+    if path is None or Path(path).is_file():
+        return None
+    return f"--chat-template-path {path}: there is no such file; name a Jinja template, or leave the option out"
+
+
+@rule(
+    when="`--apply-chat-template-kwargs` is given",
+    must="no argument contradicts the family's, and each is the template's to take",
+)
+def template_arguments(at: Situation) -> str | None:
+    """Let the family keep earlier messages as they are."""
+    family = FAMILIES.get(at.settings.model.tito_model)
+    if family is None:
+        return None
+    given = at.settings.model.apply_chat_template_kwargs
+    objection = _find_objection(lambda: merge_fixed(family, given))
+    return objection and f"--apply-chat-template-kwargs: {objection}"
+
+
+@rule(when="always", must="`--session-message-matcher` is a matcher or an import path")
+def matcher_known(at: Situation) -> str | None:
+    """Know the matcher."""
+    return _find_unknown("session_message_matcher", at.settings.history.session_message_matcher, tuple(MATCHERS))
+
+
+@rule(when="always", must="`--session-sample-picker-path` is a picker or an import path")
+def picker_known(at: Situation) -> str | None:
+    """Know the picker."""
+    name = at.settings.history.session_sample_picker_path
+    return _find_unknown("session_sample_picker_path", name, ("drop_retries", "keep_siblings"))
+
+
+@rule(when="always", must="`--session-sample-postprocessor-path` is a postprocessor or an import path")
+def postprocessor_known(at: Situation) -> str | None:
+    """Know the postprocessor."""
+    name = at.settings.history.session_sample_postprocessor_path
+    return _find_unknown("session_sample_postprocessor_path", name, ("default_postprocess",))
+
+
+def _find_objection(act: Callable[[], object]) -> str | None:
+    """Find what an action objects to, with its hint as the remedy."""
+    try:
+        act()
+    except ConfigError as error:
+        return f"{error.message}: {error.hint}" if error.hint else error.message
+    return None
+
+
+def _find_unknown(attribute: str, name: str, names: tuple[str, ...]) -> str | None:
+    parts = name.replace(":", ".").split(".")
+    if name in names or (len(parts) > 1 and all(part.isidentifier() for part in parts)):
+        return None
+    near = difflib.get_close_matches(name, names, n=1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    flag = BY_ATTRIBUTE[attribute].flag
+    return f"{flag} {name!r} is unknown: {guess}take {', '.join(names)}, or an import path (package.module.function)"

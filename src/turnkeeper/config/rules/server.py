@@ -1,0 +1,110 @@
+"""Rules about the server itself: its version, addresses, ports, times."""
+
+from urllib.parse import urlsplit
+
+from turnkeeper.config.option import OPTIONS
+from turnkeeper.config.rule import Entry, Situation, rule
+from turnkeeper.config.rules.run import JUDGED
+
+_HIGHEST_PORT = 65535
+
+
+@rule(when="`--use-session-server` is given", must="its value is v1 or v2")
+def version_known(at: Situation) -> str | None:
+    """Know the version."""
+    version = at.settings.server.use_session_server
+    if version in (None, "v1", "v2"):
+        return None
+    return (
+        f"--use-session-server {version} is no session server version: write v1 (or the flag alone) for one line "
+        "of turns, v2 for a tree"
+    )
+
+
+@rule(when="on `turnkeeper serve`", must="no option is given that only steers a trainer")
+def trainer_option(at: Situation) -> str | None:
+    """Refuse what a server never reads."""
+    if at.entry is not Entry.SERVE:
+        return None
+    given = [
+        f"{option.flag} belongs to the trainer: leave it out here and give it to the trainer"
+        for option in OPTIONS
+        if option.section == "trainer" and option.attribute not in JUDGED and at.is_given(option.attribute)
+    ]
+    return "\n".join(given) or None
+
+
+@rule(when="on `turnkeeper serve`", must="there is a `--backend-url`")
+def engine_given(at: Situation) -> str | None:
+    """Have an engine."""
+    if at.entry is not Entry.SERVE or at.settings.engine.backend_url:
+        return None
+    return "no engine to generate with: set --backend-url, for example --backend-url http://127.0.0.1:30000"
+
+
+@rule(when="`--backend-url` is given", must="each is an http or https address")
+def engine_address(at: Situation) -> str | None:
+    """Have addresses that can be called."""
+    bad = [url for url in at.settings.engine.backend_url if not _is_address(url)]
+    if not bad:
+        return None
+    return f"--backend-url {' '.join(bad)} is no engine's address: write http://HOST:PORT"
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+@rule(when="always", must="`--session-server-port` has one value")
+def one_port(at: Situation) -> str | None:
+    """Start at one port."""
+    ports = at.settings.server.session_server_port
+    if len(ports) == 1:
+        return None
+    return (
+        f"--session-server-port takes one start port, got {' '.join(map(str, ports))}: give the first, and "
+        "--session-server-workers N for N processes on consecutive ports"
+    )
+
+
+@rule(when="always", must="`--session-server-workers` is at least 1")
+def some_workers(at: Situation) -> str | None:
+    """Have a process that serves."""
+    workers = at.settings.server.session_server_workers
+    return f"--session-server-workers {workers}: at least 1 process must serve" if workers < 1 else None
+
+
+@rule(when="always", must="the last worker's port is at most 65535")
+def ports_exist(at: Situation) -> str | None:
+    """Have a port for each worker."""
+    first, workers = at.settings.server.session_server_port[0], at.settings.server.session_server_workers
+    last = first + workers - 1
+    if first == 0 or last <= _HIGHEST_PORT:
+        return None
+    return (
+        f"--session-server-port {first} with --session-server-workers {workers} ends at port {last}, behind "
+        f"{_HIGHEST_PORT}: start lower"
+    )
+
+
+@rule(when="always", must="`--engine-timeout` and `--gate-timeout` < `--request-timeout` < `--drain-timeout`")
+def timeouts_nest(at: Situation) -> str | None:
+    """Let what contains outlast what it contains."""
+    pairs = (
+        ("engine_timeout", "request_timeout"),
+        ("gate_timeout", "request_timeout"),
+        ("request_timeout", "drain_timeout"),
+    )
+    values = {name: getattr(at.settings.timeouts, f"{name}_s") for pair in pairs for name in pair}
+    broken = [
+        f"{at.describe(inner)} must be shorter than {at.describe(outer)}"
+        for inner, outer in pairs
+        if values[inner] >= values[outer]
+    ]
+    if not broken:
+        return None
+    return f"timeouts do not nest: {', and '.join(broken)} (seconds); raise the outer one or lower the inner one"

@@ -1,0 +1,71 @@
+"""``turnkeeper config``.
+
+1. show prints every option's value and where it came from; secrets stay hidden.
+2. check prints everything that is broken and ends with 2; warnings alone end with 0.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from turnkeeper.cli.config import app
+from turnkeeper.config.option import OPTIONS
+
+
+def invoke(*words: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(words), env={"COLUMNS": "200", **(environment or {})})
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_show_prints_every_value_and_its_origin(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('tito-model = "qwen3"\n')
+    status, out, _ = invoke(
+        "show",
+        "--gate-timeout",
+        "30",
+        "--config",
+        str(tmp_path / "c.toml"),
+        "--json",
+        environment={"TURNKEEPER_MAX_SESSIONS": "5"},
+    )
+    shown = json.loads(out)
+    assert status == 0
+    assert list(shown) == [option.key for option in OPTIONS]
+    assert shown["gate-timeout"] == {"value": 30.0, "from": "--gate-timeout"}
+    assert shown["max-sessions"] == {"value": 5, "from": "TURNKEEPER_MAX_SESSIONS"}
+    assert shown["tito-model"] == {"value": "qwen3", "from": str(tmp_path / "c.toml")}
+    assert shown["on-abort"] == {"value": "restart", "from": "default"}
+
+
+def test_show_as_a_table_has_a_row_for_every_option() -> None:
+    status, out, _ = invoke("show", "--hf-checkpoint", "/c")
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
+    assert status == 0
+    assert rows["hf-checkpoint"] == ["/c", "--hf-checkpoint"]
+    assert {option.key for option in OPTIONS} <= set(rows)
+
+
+def test_show_hides_keys() -> None:
+    _, out, _ = invoke("show", "--api-key", "s3cret", "--json")
+    assert "s3cret" not in out
+    assert json.loads(out)["api-key"]["value"] == ["***"]
+
+
+def test_check_prints_everything_that_is_broken() -> None:
+    status, out, err = invoke("check", "--backend-url", "http://e:1", "--gate-timeout", "4000")
+    assert (status, out) == (2, "")
+    assert [line.split(":")[0] for line in err.splitlines()] == ["warning", "error", "error"]
+
+
+def test_check_is_content_with_warnings() -> None:
+    status, out, err = invoke("check", "--backend-url", "http://e:1", "--hf-checkpoint", "/c")
+    assert (status, out) == (0, "the options go together\n")
+    assert err.startswith("warning: --tito-model default")
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_a_value_that_cannot_be_read_ends_both(command: str) -> None:
+    status, out, err = invoke(command, "--gate-timeout", "soon")
+    assert (status, out, err) == (2, "", "error: --gate-timeout should be a valid number, got 'soon'\n")

@@ -1,0 +1,177 @@
+"""Options out of a namespace that a trainer owns.
+
+1. Attributes are the flags with underscores; what is missing or None is not given.
+2. What miles calls or fills in otherwise is understood, and none of its modules is imported.
+3. A namespace that turns a session server on needs hf_checkpoint and pause_generation_mode.
+4. `validate_args` raises everything that cannot work at once, and logs what is only risky.
+"""
+
+import argparse
+import enum
+import logging
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from turnkeeper.choices import HistoryKind, PauseMode
+from turnkeeper.config.load import Source
+from turnkeeper.config.namespace import (
+    miles_validate_args,
+    options_from_namespace,
+    resolve_namespace,
+    validate_args,
+)
+from turnkeeper.config.parser import add_arguments
+from turnkeeper.errors import ArgumentErrors, ConfigError
+
+BARE: dict[str, Any] = {"hf_checkpoint": "/c", "pause_generation_mode": "in_place", "tito_model": "qwen3"}
+
+MILES: dict[str, Any] = {
+    "use_session_server": True,
+    "hf_checkpoint": "/c",
+    "pause_generation_mode": "retract",
+    "tito_model": "qwen3",
+    "chat_template_path": "/site-packages/miles/utils/chat_template_utils/templates/qwen3_fixed.jinja",
+    "apply_chat_template_kwargs": {"clear_thinking": False},
+    "session_message_matcher": "strict",
+    "session_sample_picker_path": "miles.rollout.session.v2.picker_hub.drop_retries",
+    "session_sample_postprocessor_path": "miles.rollout.session.v2.postprocessor_hub.default_postprocess",
+    "session_server_ip": "10.0.0.1",
+    "session_server_port": 5123,
+    "session_server_instance_id": "abc",
+    "miles_router_timeout": 900.0,
+    "sglang_speculative_algorithm": None,
+    "save_debug_trajectory_data": None,
+    "use_rollout_routing_replay": True,
+    "use_rollout_indexer_replay": False,
+    "num_layers": 48,
+    "num_experts": 128,
+    "moe_router_topk": 8,
+    "world_size": 64,
+}
+"""What a session server of miles is started with, as far as it reads it."""
+
+
+def test_a_bare_namespace_is_enough() -> None:
+    config = resolve_namespace(argparse.Namespace(**BARE), ("http://e:1",))
+    assert config.engine.backend_url == ("http://e:1",)
+    assert config.engine.pause_generation_mode is PauseMode.IN_PLACE
+    assert config.use_addition_r3
+    assert config.history_kind is HistoryKind.LINEAR
+    assert config.history.session_message_matcher == "tolerant"
+
+
+def test_what_miles_starts_a_server_with_is_understood() -> None:
+    config = resolve_namespace(argparse.Namespace(**MILES), ("http://e:1",))
+    assert config.model.chat_template_path is None
+    assert config.model.apply_chat_template_kwargs == {"clear_thinking": False}
+    assert (config.history.session_sample_picker_path, config.history.session_sample_postprocessor_path) == (
+        "drop_retries",
+        "default_postprocess",
+    )
+    assert (config.server.session_server_ip, config.ports, config.instance_id) == ("10.0.0.1", (5123,), "abc")
+    assert config.timeouts.engine_timeout_s == 900.0
+    assert not config.history.save_debug_trajectory_data
+    assert (config.model.num_layers, config.model.moe_router_topk, config.model.num_experts) == (48, 8, 128)
+    assert not any(name.split(".")[0] == "miles" for name in sys.modules)
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"),
+    [
+        pytest.param({"miles_router_timeout": None}, 1800.0, id="neither"),
+        pytest.param({"miles_router_timeout": 60}, 60.0, id="theirs"),
+        pytest.param({"miles_router_timeout": 60, "engine_timeout": 70}, 70.0, id="ours-wins"),
+    ],
+)
+def test_the_routers_timeout_is_the_engines(changes: dict[str, Any], seconds: float) -> None:
+    config = resolve_namespace(SimpleNamespace(**BARE | changes), ())
+    assert config.timeouts.engine_timeout_s == seconds
+
+
+def test_a_timeout_that_does_not_nest_is_named() -> None:
+    with pytest.raises(ArgumentErrors, match="--engine-timeout 7200 must be shorter than --request-timeout 3600"):
+        resolve_namespace(SimpleNamespace(**BARE, miles_router_timeout=7200), ())
+
+
+def test_a_bad_value_goes_by_the_name_that_the_trainer_gave_it() -> None:
+    with pytest.raises(ArgumentErrors, match=r"--engine-timeout \(from miles_router_timeout\) should be greater"):
+        options_from_namespace(SimpleNamespace(miles_router_timeout=0))
+
+
+@pytest.mark.parametrize("version", [False, None, True, "v1", "v2"])
+def test_a_session_server_is_on_whatever_the_namespace_says(version: object) -> None:
+    config = resolve_namespace(SimpleNamespace(**BARE, use_session_server=version), ())
+    assert config.history_kind is (HistoryKind.TREE if version == "v2" else HistoryKind.LINEAR)
+
+
+def test_paths_and_enums_count_as_their_text() -> None:
+    mode = enum.Enum("Mode", {"HOLD": "in_place"})
+    settings = options_from_namespace(
+        SimpleNamespace(hf_checkpoint=Path("/c"), pause_generation_mode=mode["HOLD"])
+    ).settings
+    assert settings.model.hf_checkpoint == "/c"
+    assert settings.engine.pause_generation_mode is PauseMode.IN_PLACE
+
+
+def test_the_environment_stands_behind_the_namespace() -> None:
+    environment = {"TURNKEEPER_GATE_TIMEOUT": "30", "TURNKEEPER_TITO_MODEL": "default"}
+    loaded = options_from_namespace(SimpleNamespace(**BARE), environment=environment)
+    assert loaded.settings.timeouts.gate_timeout_s == 30
+    assert loaded.settings.model.tito_model == "qwen3"
+    assert loaded.origins["tito_model"].source is Source.NAMESPACE
+
+
+def test_what_a_bare_namespace_lacks_is_named_by_attribute_and_flag() -> None:
+    with pytest.raises(ArgumentErrors) as caught:
+        resolve_namespace(SimpleNamespace(tito_model="qwen3"), ())
+    checkpoint, mode = str(caught.value).splitlines()
+    assert "--hf-checkpoint" in checkpoint
+    assert "hf_checkpoint" in checkpoint
+    assert "pause_generation_mode" in mode
+    assert "--pause-generation-mode" in mode
+
+
+def test_a_template_that_a_user_chose_does_not_go_with_a_family() -> None:
+    with pytest.raises(ArgumentErrors, match="cannot replace the template of --tito-model qwen3"):
+        resolve_namespace(SimpleNamespace(**BARE, chat_template_path=__file__), ())
+
+
+def test_validation_raises_everything_at_once() -> None:
+    arguments = SimpleNamespace(**BARE, use_session_server="v2", partial_rollout=True, group_rm=True, fully_async=True)
+    with pytest.raises(ArgumentErrors) as caught:
+        miles_validate_args(arguments)
+    assert [line.split(":")[0] for line in str(caught.value).splitlines()] == [
+        "--use-session-server does not go with --partial-rollout",
+        "--use-session-server v2 does not go with --group-rm",
+        "--fully-async does not go with --partial-rollout",
+    ]
+
+
+@pytest.mark.parametrize("kind", [ValueError, AssertionError, ConfigError])
+def test_the_error_is_of_every_kind_that_callers_catch(kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        validate_args(SimpleNamespace(**BARE, use_session_server=True, partial_rollout=True))
+
+
+def test_validation_logs_what_is_risky_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    arguments = SimpleNamespace(**MILES, mask_offpolicy_in_partial_rollout=True)
+    before = dict(vars(arguments))
+    with caplog.at_level(logging.WARNING, "turnkeeper.config"):
+        validate_args(arguments)
+    assert [record.getMessage().split()[0] for record in caplog.records] == [
+        "--use-session-server",
+        "--mask-offpolicy-in-partial-rollout",
+    ]
+    assert vars(arguments) == before
+
+
+def test_arguments_of_a_parser_that_got_our_flags_are_valid() -> None:
+    parser = add_arguments(argparse.ArgumentParser(), environment={})
+    validate_args(parser.parse_args([]))
+    validate_args(
+        parser.parse_args(["--use-session-server", "--hf-checkpoint", "/c", "--custom-agent-function-path", "a.b"])
+    )
