@@ -28,6 +28,7 @@ from turnkeeper.errors import (
     EngineTimeoutError,
     TurnkeeperError,
 )
+from turnkeeper.routing import RowsRequest
 
 URL = "http://engine/v1/chat/completions"
 
@@ -78,14 +79,16 @@ def test_nothing_that_a_client_forwards_changes_what_turnkeeper_decides() -> Non
     ("fields", "expected"),
     [
         pytest.param({}, {}, id="nothing asked for"),
-        pytest.param({"wants_rows": True}, {"return_routed_experts": True}, id="all rows"),
         pytest.param(
-            {"wants_rows": True, "rows_start": 0},
+            {"rows": RowsRequest(start_len=None, held_rows=3)}, {"return_routed_experts": True}, id="all rows"
+        ),
+        pytest.param(
+            {"rows": RowsRequest(start_len=0, held_rows=0)},
             {"return_routed_experts": True, "routed_experts_start_len": 0},
             id="from the first",
         ),
         pytest.param(
-            {"wants_rows": True, "rows_start": 4},
+            {"rows": RowsRequest(start_len=4, held_rows=4)},
             {"return_routed_experts": True, "routed_experts_start_len": 4},
             id="from a start",
         ),
@@ -100,8 +103,8 @@ def test_routing_fields_are_sent_only_when_asked_for(fields: dict[str, Any], exp
 
 @pytest.mark.parametrize("start", [-1, 6])
 def test_a_row_start_outside_the_prompt_cannot_be_asked_for(start: int) -> None:
-    with pytest.raises(ValueError, match="rows_start"):
-        make_request(wants_rows=True, rows_start=start)
+    with pytest.raises(ValueError, match=f"start at {start}"):
+        make_request(rows=RowsRequest(start_len=start, held_rows=0))
 
 
 @pytest.mark.parametrize(

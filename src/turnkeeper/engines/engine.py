@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import VersionSpan
 from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.routing import RowsRequest
 
 IdsSink: TypeAlias = Callable[[TokenIds], None]
 """Called with each run of newly sampled ids while a reply is being generated, in order."""
@@ -62,10 +63,8 @@ class GenerateRequest:
     """Body fields that turnkeeper does not read, sent as they came; fields that turnkeeper owns win over them."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end the reply beside the model's own, added to those of ``sampling``."""
-    wants_rows: bool = False
-    """Whether routed experts are asked for. False sends no routing field at all."""
-    rows_start: int | None = None
-    """The first routing row asked for; None asks for all of them and sends no start."""
+    rows: RowsRequest | None = None
+    """Which routing rows are asked for; None sends no routing field at all."""
     wants_indexer: bool = False
     """Whether the indexer's top-k is asked for."""
     cache_salt: str | None = None
@@ -74,16 +73,12 @@ class GenerateRequest:
     """Tracing headers of the client (lower-case names) to pass on; other client headers never reach an engine."""
 
     def __post_init__(self) -> None:
-        """A prompt has tokens; a row start lies inside it and comes with a request for rows."""
+        """A prompt has tokens, and a start of rows lies inside it."""
         if not len(self.prompt_ids):
             raise ValueError("a prompt has at least one token")
-        if self.rows_start is not None and not (self.wants_rows and 0 <= self.rows_start <= len(self.prompt_ids)):
-            raise ValueError(f"rows_start {self.rows_start} needs wants_rows and 0..{len(self.prompt_ids)}")
-
-    @property
-    def first_row(self) -> int:
-        """The absolute index of the first row of the payload that is asked for."""
-        return self.rows_start or 0
+        start = self.rows.payload_start if self.rows is not None else 0
+        if not 0 <= start <= len(self.prompt_ids):
+            raise ValueError(f"routing rows cannot start at {start} in a prompt of {len(self.prompt_ids)} tokens")
 
     def encode_prompt(self) -> bytes:
         """The prompt ids as a JSON array."""
@@ -117,9 +112,7 @@ class Generation:
     num_retractions: int = 0
     """How often the request lost its KV and was prefilled again."""
     routed_experts: bytes | None = None
-    """The raw routing payload as it stood in the reply; None when absent."""
-    rows_encoding: str = "int32"
-    """How to read ``routed_experts``: ``int32`` (base64 of raw little-endian int32) or ``npy`` (base64 of a .npy)."""
+    """The routing payload as it stood in the reply, base64; None when absent."""
     indexer_topk: bytes | None = None
     """The raw indexer payload, base64 of int32; None when absent."""
     indexer_layers: int | None = None

@@ -79,10 +79,10 @@ def render_chat_body(request: GenerateRequest) -> bytes:
 def render_rows_fields(request: GenerateRequest) -> JsonObject:
     """The fields that ask for routing and indexer rows; empty when nothing is asked for."""
     fields: JsonObject = {}
-    if request.wants_rows:
+    if request.rows is not None:
         fields["return_routed_experts"] = True
-        if request.rows_start is not None:
-            fields["routed_experts_start_len"] = request.rows_start
+        if request.rows.start_len is not None:
+            fields["routed_experts_start_len"] = request.rows.start_len
     if request.wants_indexer:
         fields["return_indexer_topk"] = True
     return fields
@@ -147,7 +147,7 @@ class SglangEngine:
         reply = await self._client.call("POST", url, body=render_chat_body(request), headers=render_headers(request))
         if reply.status != 200:
             raise build_status_error(reply, len(request.prompt_ids))
-        return parse_chat_reply(reply.body, url)
+        return parse_chat_reply(reply.body, self.url)
 
     async def relay(self, call: RelayRequest) -> RelayReply:
         """Pass a call through with the session's routing key."""
