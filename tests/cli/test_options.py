@@ -7,8 +7,8 @@
 import pytest
 import typer
 
-from turnkeeper.cli.options import read_options, render_default
-from turnkeeper.config.option import BY_ATTRIBUTE, OPTIONS
+from turnkeeper.cli.options import read_options
+from turnkeeper.config.option import OPTIONS
 
 
 def read(words: str) -> None:
@@ -35,18 +35,3 @@ def test_what_is_wrong_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> Non
         "error: --gate-timeout should be a valid number, got 'soon'\n"
         "error: --max-sessions should be greater than or equal to 1, got '0'\n",
     )
-
-
-@pytest.mark.parametrize(
-    ("attribute", "text"),
-    [
-        ("gate_timeout", "600 s"),
-        ("max_body_bytes", "256.0MiB"),
-        ("session_server_port", "30100"),
-        ("strict_probe", ""),
-        ("on_abort", "restart"),
-        ("spill_directory", ""),
-    ],
-)
-def test_a_default_reads_as_one_would_write_it(attribute: str, text: str) -> None:
-    assert render_default(BY_ATTRIBUTE[attribute]) == text

@@ -98,3 +98,18 @@ def test_metavars_say_what_to_write() -> None:
         "N",
         "",
     ]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "text"),
+    [
+        ("gate_timeout", "600"),
+        ("max_body_bytes", "256MiB"),
+        ("session_server_port", "30100"),
+        ("strict_probe", ""),
+        ("on_abort", "restart"),
+        ("spill_directory", ""),
+    ],
+)
+def test_a_default_reads_as_one_would_write_it(attribute: str, text: str) -> None:
+    assert BY_ATTRIBUTE[attribute].default_text == text

@@ -88,17 +88,6 @@ def _render_text(option: Option) -> Text:
     if option.metavar:
         text.append(f"{option.metavar}  ", style="bold yellow")
     text.append(option.help)
-    default = render_default(option)
-    return text.append(f" [default: {default}]", style="dim") if default else text
-
-
-def render_default(option: Option) -> str:
-    """Render an option's default as one would write it, empty where unset or off."""
-    default = option.default
-    if option.is_repeatable:
-        return " ".join(str(value) for value in default)
-    if default is None or default is False or default == {}:
-        return ""
-    if option.unit == "bytes":
-        return default.human_readable(separator="")
-    return f"{default:g} s" if option.unit == "s" else str(default)
+    if option.default_text:
+        text.append(f" [default: {option.default_text}]", style="dim")
+    return text

@@ -82,14 +82,20 @@ class Option:
         return "v1" if self.field == "use_session_server" else None
 
     @property
-    def choices(self) -> tuple[str, ...]:
-        """The closed list of values, empty where the list is open."""
+    def kind(self) -> type[StrEnum] | None:
+        """The enumeration of its values, None where it has none."""
         for kind in _members(self.info.annotation):
             if isinstance(kind, type) and issubclass(kind, StrEnum):
-                return tuple(str(member) for member in kind)
-            if get_origin(kind) is Literal:
-                return get_args(kind)
-        return ()
+                return kind
+        return None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The closed list of values, empty where the list is open."""
+        if self.kind is not None:
+            return tuple(str(member) for member in self.kind)
+        literals = [kind for kind in _members(self.info.annotation) if get_origin(kind) is Literal]
+        return get_args(literals[0]) if literals else ()
 
     @property
     def metavar(self) -> str:
@@ -99,6 +105,18 @@ class Option:
         if self.choices:
             return "|".join(self.choices)
         return _METAVARS.get(self.field) or (self.unit and _UNIT_METAVARS[self.unit]) or _kind_metavar(self.info)
+
+    @property
+    def default_text(self) -> str:
+        """The default as one would write it, empty where unset or off."""
+        default = self.default
+        if self.is_repeatable:
+            return " ".join(str(value) for value in default)
+        if default is None or default is False or default == {}:
+            return ""
+        if self.unit == "bytes":
+            return default.human_readable(separator="").replace(".0", "")
+        return f"{default:g}" if self.unit == "s" else str(default)
 
     def parse(self, value: object) -> Any:
         """Check one value, text or typed.

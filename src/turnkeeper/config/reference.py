@@ -1,0 +1,106 @@
+"""The reference pages of options and rules, rendered from their declarations.
+
+``python -m turnkeeper.config.reference DIR`` writes them; a test compares the files with what is rendered.
+"""
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+from turnkeeper.config.option import OPTIONS, SECTIONS, Option, get_section_summary, get_section_title
+from turnkeeper.config.rule import Severity
+from turnkeeper.config.rules import RULES
+
+_OPTIONS_HEAD = """\
+# Options
+
+Three options must be set; everything else has a default that works.
+
+```
+turnkeeper serve --hf-checkpoint DIR --tito-model NAME --backend-url URL
+```
+
+An option is a flag, an environment variable and a key of the TOML file that `--config` (or `TURNKEEPER_CONFIG`) names.
+Flags win over the environment, that over the file, that over the defaults. `turnkeeper config show` prints each value
+with the place it came from, `turnkeeper config check` says whether they go together ([rules](rules.md)).
+
+```toml
+# turnkeeper.toml: keys are flags without the dashes in front
+hf-checkpoint = "/models/Qwen3-30B-A3B"
+tito-model = "qwen3"
+backend-url = ["http://10.0.0.1:30000", "http://10.0.0.2:30000"]
+gate-timeout = 900
+```
+
+A switch that is on elsewhere is turned off by `--no-...`. Durations are seconds; sizes are bytes, or a number with a
+unit (`512MiB`). In a trainer's namespace an option is the flag's name with underscores.
+"""
+
+_RULES_HEAD = """\
+# Rules
+
+Options that are fine alone may not go together. All rules are checked before anything starts, and all that are broken
+are reported at once, each with its remedy: an error keeps the server from starting, a warning is logged.
+"""
+
+
+def render_options() -> str:
+    """Render the page of options."""
+    parts = [_OPTIONS_HEAD]
+    for section in SECTIONS:
+        parts += [f"## {get_section_title(section)}\n", f"{get_section_summary(section)}\n"]
+        rows = "\n".join(_render_option(option) for option in OPTIONS if option.section == section)
+        parts.append(f"| option | default | meaning | environment |\n|---|---|---|---|\n{rows}\n")
+        parts += [_render_choices(option) for option in OPTIONS if option.section == section and option.kind]
+    return "\n".join(parts)
+
+
+def render_rules() -> str:
+    """Render the page of rules."""
+    rows = "\n".join(
+        f"| `{rule.name}` | {'error' if rule.severity is Severity.ERROR else 'warning'} | {rule.when} | {rule.must} |"
+        for rule in RULES
+    )
+    return f"{_RULES_HEAD}\n| rule | kind | when | must hold |\n|---|---|---|---|\n{rows}\n"
+
+
+PAGES = {"options.md": render_options, "rules.md": render_rules}
+"""The generated pages by file name."""
+
+
+def _render_option(option: Option) -> str:
+    value = f" {option.metavar}".replace("|", "\\|") if option.metavar else ""
+    default = f"`{option.default_text}`" if option.default_text else ""
+    return f"| `{option.flag}{value}` | {default} | {option.help} | `{option.environment}` |"
+
+
+def _render_choices(option: Option) -> str:
+    assert option.kind is not None
+    lines = "\n".join(f"- `{value}`: {text}" for value, text in read_members(option.kind))
+    return f"`{option.flag}`: {inspect.getdoc(option.kind)}\n\n{lines}\n"
+
+
+def read_members(kind: type[StrEnum]) -> Iterator[tuple[str, str]]:
+    """Read the members of a choice with the line beneath each."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    for member, text in zip(body.body, body.body[1:], strict=False):
+        match member, text:
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(line))):
+                yield str(kind[name]), line
+            case _:
+                continue
+
+
+def main() -> None:
+    """Write the pages into the folder that the command line names."""
+    for name, render in PAGES.items():
+        Path(sys.argv[1], name).write_text(render(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

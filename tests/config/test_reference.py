@@ -1,0 +1,43 @@
+"""The reference pages of options and rules.
+
+1. The files are what the declarations render.
+2. Every flag, variable, value and rule is on its page.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from turnkeeper.choices import OnToolsChange
+from turnkeeper.config.option import OPTIONS
+from turnkeeper.config.reference import PAGES, read_members, render_options, render_rules
+from turnkeeper.config.rules import RULES
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_what_the_declarations_render(name: str) -> None:
+    assert (REFERENCE / name).read_text() == PAGES[name](), "run: python -m turnkeeper.config.reference docs/reference"
+
+
+def test_every_option_is_on_its_page() -> None:
+    page = render_options()
+    assert [option.flag for option in OPTIONS if f"| `{option.flag}" not in page] == []
+    assert [option.flag for option in OPTIONS if f"`{option.environment}`" not in page] == []
+    assert [
+        value for option in OPTIONS if option.kind for value in option.choices if f"- `{value}`: " not in page
+    ] == []
+
+
+def test_every_rule_is_on_its_page() -> None:
+    page = render_rules()
+    assert [rule.name for rule in RULES if f"| `{rule.name}` |" not in page] == []
+
+
+def test_a_choices_lines_are_read_from_beneath_its_members() -> None:
+    assert dict(read_members(OnToolsChange)) == {
+        "fork": "Starts a new root.",
+        "keep": "Goes on with the stored ids, and the turn is flagged.",
+        "refuse": "Is a 400.",
+    }
