@@ -1,0 +1,106 @@
+"""A group of processes that end together.
+
+The parent hands each child its task over the child's stdin and keeps that pipe open: when the parent dies, however it
+dies, the pipe ends and so does the child. Plain subprocesses, since a trainer may run the parent as a daemonic
+process, which multiprocessing allows no children. Knows nothing of what the children do.
+"""
+
+import os
+import signal
+import struct
+import subprocess
+import threading
+from collections.abc import Sequence
+from queue import SimpleQueue
+from types import FrameType
+
+_LENGTH = struct.Struct("<Q")
+
+
+def run_group(command: Sequence[str], tasks: Sequence[bytes], *, grace_s: float) -> int:
+    """Run one process a task until one ends or this process is told to, then end all of them.
+
+    Call it in the main thread: it answers SIGTERM and SIGINT while it runs.
+
+    Args:
+        command: the program of every child; it starts with `read_task`.
+        tasks: what each child gets.
+        grace_s: how long a child may take to end before it is killed.
+
+    Returns:
+        The exit status of the child that ended first, 0 if this process was told to end.
+    """
+    ended: SimpleQueue[int] = SimpleQueue()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        ended.put(0)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        for task in tasks:
+            children.append(_start(command, task))
+            threading.Thread(target=_report, args=(children[-1], ended), daemon=True).start()
+        return ended.get()
+    finally:
+        _end(children, grace_s)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def read_task(descriptor: int = 0) -> bytes:
+    """Read this child's task, and end this process by SIGTERM once the parent is gone.
+
+    Args:
+        descriptor: where the parent writes; stdin unless told otherwise.
+    """
+    # os.read, since a thread that waits inside a buffered stream would hold its lock when the interpreter ends.
+    (size,) = _LENGTH.unpack(_read_exactly(descriptor, _LENGTH.size))
+    task = _read_exactly(descriptor, size)
+    threading.Thread(target=_follow, args=(descriptor,), daemon=True).start()
+    return task
+
+
+def _read_exactly(descriptor: int, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = os.read(descriptor, size - len(data))
+        if not piece:
+            raise EOFError("the parent ended before it had written the task")
+        data += piece
+    return bytes(data)
+
+
+def _start(command: Sequence[str], task: bytes) -> subprocess.Popen[bytes]:
+    # A session of its own: Ctrl-C reaches the parent alone, which then ends the children once.
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    assert child.stdin is not None
+    try:
+        child.stdin.write(_LENGTH.pack(len(task)) + task)
+        child.stdin.flush()
+    except BrokenPipeError:
+        pass  # it has ended already; its status says why
+    return child
+
+
+def _report(child: subprocess.Popen[bytes], ended: SimpleQueue[int]) -> None:
+    ended.put(child.wait())
+
+
+def _follow(descriptor: int) -> None:
+    while os.read(descriptor, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end(children: Sequence[subprocess.Popen[bytes]], grace_s: float) -> None:
+    for child in children:
+        child.terminate()
+    for child in children:
+        try:
+            child.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        if child.stdin is not None:
+            child.stdin.close()

@@ -1,0 +1,100 @@
+"""A group of processes that end together.
+
+1. Each child gets its task.
+2. When one ends, all end, and its status is the group's.
+3. A group that is told to end ends its children; children whose parent was killed end by themselves.
+
+No test waits by the clock: a pipe that every child holds ends when the last of them has.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from turnkeeper.workers.group import run_group
+
+CHILD = textwrap.dedent(
+    """
+    import signal, sys
+    from turnkeeper.workers.group import read_task
+    task = read_task().decode()
+    print(task, flush=True)
+    if task.startswith("exit"):
+        sys.exit(int(task.split()[1]))
+    if task == "ignore":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("ignoring", flush=True)
+    while True:
+        signal.pause()
+    """
+)
+PARENT = textwrap.dedent(
+    f"""
+    import sys
+    from turnkeeper.workers.group import run_group
+    tasks = [task.encode() for task in sys.argv[2:]]
+    sys.exit(run_group([sys.executable, "-c", {CHILD!r}], tasks, grace_s=float(sys.argv[1])))
+    """
+)
+
+
+def start(*tasks: str, grace_s: float = 30) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", PARENT, str(grace_s), *tasks], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def parent() -> Iterator[subprocess.Popen[str]]:
+    process = start("a", "b")
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
+
+
+def read_lines(process: subprocess.Popen[str], count: int) -> list[str]:
+    assert process.stdout is not None
+    return sorted(process.stdout.readline().strip() for _ in range(count))
+
+
+def test_the_first_child_to_end_ends_all(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_group([sys.executable, "-c", CHILD], [b"stay", b"exit 3"], grace_s=30) == 3
+    assert "exit 3" in capfd.readouterr().out
+
+
+def test_the_signal_handlers_of_before_are_back_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert run_group([sys.executable, "-c", CHILD], [b"exit 0"], grace_s=30) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_child_that_does_not_end_is_killed() -> None:
+    with start("ignore", "b", grace_s=0.1) as process:
+        assert read_lines(process, 3) == ["b", "ignore", "ignoring"]
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=60)
+        assert (rest, process.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_group_that_is_told_to_end_ends_its_children(parent: subprocess.Popen[str], number: int) -> None:
+    assert read_lines(parent, 2) == ["a", "b"]
+    os.kill(parent.pid, number)
+    rest, _ = parent.communicate(timeout=60)
+    assert (rest, parent.returncode) == ("", 0)
+
+
+def test_children_of_a_killed_parent_end_by_themselves(parent: subprocess.Popen[str]) -> None:
+    assert read_lines(parent, 2) == ["a", "b"]
+    parent.kill()
+    rest, _ = parent.communicate(timeout=60)
+    assert rest == ""
