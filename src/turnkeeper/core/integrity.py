@@ -9,7 +9,7 @@ MAX_TRIM = 1
 
 
 def check_turn(pending: PendingTurn, prompt: Prompt, completion: Completion) -> None:
-    """The prompt goes on from the parent's path, and the patch of rows covers exactly what the turn adds.
+    """The prompt goes on from the parent's path, and the rows cover what the turn adds, or its whole path.
 
     Raises:
         TokenIntegrityError: it does not; nothing may be recorded.
@@ -31,15 +31,15 @@ def check_turn(pending: PendingTurn, prompt: Prompt, completion: Completion) -> 
 
 def _check_rows(completion: Completion, parent_tokens: int, path_tokens: int) -> None:
     expected = path_tokens - 1 - max(0, parent_tokens - 1)
-    if completion.rows is not None and len(completion.rows) != expected:
+    whole = path_tokens - 1
+    if completion.rows is not None and len(completion.rows) not in (expected, whole):
         raise TokenIntegrityError(
-            f"a turn that grows a path of {parent_tokens} tokens to {path_tokens} adds {expected} rows, "
-            f"not {len(completion.rows)}",
+            f"a turn that grows a path of {parent_tokens} tokens to {path_tokens} adds {expected} rows "
+            f"(all of its path: {whole}), not {len(completion.rows)}",
             index=max(0, parent_tokens - 1),
             expected=expected,
             found=len(completion.rows),
         )
-    whole = path_tokens - 1
     if completion.indexer_rows is not None and len(completion.indexer_rows) != whole:
         raise TokenIntegrityError(
             f"an indexer payload for {path_tokens} tokens has {whole} rows, not {len(completion.indexer_rows)}",

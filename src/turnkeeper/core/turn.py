@@ -101,7 +101,8 @@ class Completion:
     weight_version: str | None = None
     """``meta_info.weight_version``: the engine's version at the end of the request; None when it sent none."""
     rows: RoutingRows | None = None
-    """The patch of this turn: rows ``max(0, len(parent path) - 1) .. len(path) - 1``; None without routing replay."""
+    """The patch of this turn: rows ``max(0, len(parent path) - 1) .. len(path) - 1``, or all rows of its path where the
+    newest payload is to win; None without routing replay."""
     indexer_rows: NDArray[np.int32] | None = None
     """Shape [len(path) - 1, layers, topk]: the whole indexer payload; None when not requested."""
     matched_stop: int | str | None = None
