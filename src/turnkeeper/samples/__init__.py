@@ -1,0 +1,35 @@
+"""Training samples: paths of turns cut to size, checked, and put on the wire."""
+
+from turnkeeper.samples.collect import Collection, CollectOptions, collect
+from turnkeeper.samples.describe import describe_tree, describe_turn
+from turnkeeper.samples.sample import Sample, SampleStatus
+from turnkeeper.samples.select import Hooks, load_hooks
+from turnkeeper.samples.view import SessionView, view_session
+from turnkeeper.samples.wire import (
+    EmptyReason,
+    PayloadError,
+    SampleBatch,
+    SamplesPayload,
+    decode_samples,
+    encode_samples,
+)
+
+__all__ = [
+    "CollectOptions",
+    "Collection",
+    "EmptyReason",
+    "Hooks",
+    "PayloadError",
+    "Sample",
+    "SampleBatch",
+    "SampleStatus",
+    "SamplesPayload",
+    "SessionView",
+    "collect",
+    "decode_samples",
+    "describe_tree",
+    "describe_turn",
+    "encode_samples",
+    "load_hooks",
+    "view_session",
+]

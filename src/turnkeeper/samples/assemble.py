@@ -1,0 +1,195 @@
+"""A path of turns becomes one sample.
+
+::
+
+    turn 0    prompt [u u u]  completion [a a E]                  E: sampled stop token
+    turn 1    trim 1          prompt [M u u]  completion [b E]    M: the marker that takes E's place
+    path      u u u a a M u u b E
+    response        a a M u u b E
+    loss_mask       1 1 0 0 0 1 1                                 E of turn 1 stays: its path ends here
+    rows      0 1 2 3 4 5 6 7 8                                   tokens - 1; row 5 is M's, from turn 1's patch
+
+Had the next marker been E itself, nothing would be trimmed: E stays in turn 0's completion, trainable.
+
+Knows nothing of which paths are picked, and nothing of the wire.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.choices import OnRecomputed
+from turnkeeper.core import FinishReason, MaskReason
+from turnkeeper.core.tokens import TokenIds, join_ids
+from turnkeeper.errors import AssemblyError
+from turnkeeper.routing import assemble_rows
+from turnkeeper.samples.sample import PrefixCacheInfo, Sample, SampleStatus, SpecInfo
+from turnkeeper.samples.truncate import Cut
+from turnkeeper.samples.view import Stretch
+
+Decode = Callable[[TokenIds], str]
+"""Token ids to text, special tokens kept."""
+
+MASK_REASONS: tuple[MaskReason, ...] = tuple(MaskReason)
+"""Reason codes of a sample's positions count from 1 in this order; 0 is no reason."""
+
+_STATUS = {
+    FinishReason.STOP: SampleStatus.COMPLETED,
+    FinishReason.TOOL_CALLS: SampleStatus.COMPLETED,
+    FinishReason.LENGTH: SampleStatus.TRUNCATED,
+    FinishReason.CONTENT_FILTER: SampleStatus.PENDING,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AssembledPath:
+    """A sample with its origin."""
+
+    sample: Sample
+    stretches: tuple[Stretch, ...]
+    """The whole path, laid out."""
+    cut: Cut
+    """How much of it the sample keeps."""
+    reasons_R: NDArray[np.uint8]
+    """Shape [R]: why a sampled token is masked, as a code of ``MASK_REASONS``; 0 elsewhere."""
+    sampled_R: NDArray[np.bool_]
+    """Shape [R]: whether the token was sampled."""
+
+    @property
+    def first_prompt(self) -> int:
+        """Tokens before the response."""
+        return self.stretches[0].sampled
+
+    def find_kept(self, at: int) -> slice:
+        """Where the kept completion of a turn lies in the response; empty behind the cut."""
+        stretch = self.stretches[at]
+        stop = min(stretch.kept, self.cut.tokens)
+        return slice(stretch.sampled - self.first_prompt, max(stretch.sampled, stop) - self.first_prompt)
+
+
+def assemble_path(
+    stretches: tuple[Stretch, ...], cut: Cut, *, decode: Decode, on_recomputed: OnRecomputed = OnRecomputed.KEEP
+) -> AssembledPath:
+    """Make the sample of a path that keeps at least one turn.
+
+    Raises:
+        AssemblyError: turns lack rows that others of the path have.
+    """
+    kept = stretches[: cut.turns]
+    first = kept[0].sampled
+    sampled_R = np.zeros(cut.tokens - first, dtype=np.bool_)
+    logprobs_R = np.zeros(cut.tokens - first, dtype=np.float64)
+    reasons_R = np.zeros(cut.tokens - first, dtype=np.uint8)
+    for stretch in kept:
+        stop = min(stretch.kept, cut.tokens)
+        place = slice(stretch.sampled - first, stop - first)
+        sampled_R[place] = True
+        logprobs_R[place] = stretch.turn.completion.logprobs[: stop - stretch.sampled]
+        if on_recomputed is OnRecomputed.MASK and stretch.turn.completion.marks.get("rows_recomputed"):
+            reasons_R[place] = _encode_reason(MaskReason.ROWS_RECOMPUTED)
+    bad_from = _find_bad_from(kept)
+    if bad_from is not None:
+        # Row r is the forward that samples token r + 1; every later token stands on it.
+        behind = slice(max(0, bad_from + 1 - first), None)
+        reasons_R[behind][sampled_R[behind]] = _encode_reason(MaskReason.BAD_ROWS)
+    sample = Sample(
+        tokens=_join_tokens(kept)[: cut.tokens].astype(np.int64),
+        loss_mask=(sampled_R & (reasons_R == 0)).astype(np.uint8),
+        rollout_log_probs=logprobs_R,
+        response=_decode_response(kept, cut, decode),
+        status=SampleStatus.TRUNCATED if cut.is_inside else _STATUS[kept[-1].turn.completion.finish_reason],
+        rollout_routed_experts=_collect_rows(kept, cut.tokens - 1),
+        rollout_indexer_topk=_collect_indexer(kept, cut.tokens - 1),
+        weight_versions=tuple(
+            version for stretch in kept if (version := stretch.turn.completion.weight_version) is not None
+        ),
+        prefix_cache_info=_sum_prefix_cache(kept),
+        spec_info=_sum_speculation(kept),
+    )
+    return AssembledPath(sample=sample, stretches=stretches, cut=cut, reasons_R=reasons_R, sampled_R=sampled_R)
+
+
+def _encode_reason(reason: MaskReason) -> int:
+    return MASK_REASONS.index(reason) + 1
+
+
+def _join_tokens(kept: Sequence[Stretch]) -> TokenIds:
+    pieces: list[TokenIds] = []
+    for stretch in kept:
+        pieces += [stretch.turn.prompt.ids, stretch.turn.completion.ids[: stretch.kept - stretch.sampled]]
+    return join_ids(pieces)
+
+
+def _decode_response(kept: Sequence[Stretch], cut: Cut, decode: Decode) -> str:
+    """Prompts between the completions included, each piece decoded on its own."""
+    pieces: list[str] = []
+    for at, stretch in enumerate(kept):
+        if at:
+            pieces.append(decode(stretch.turn.prompt.ids))
+        stop = min(stretch.kept, cut.tokens)
+        pieces.append(decode(stretch.turn.completion.ids[: stop - stretch.sampled]))
+    return "".join(pieces)
+
+
+def _collect_rows(kept: Sequence[Stretch], rows: int) -> NDArray[np.integer[Any]] | None:
+    patches = [stretch.turn.completion.rows for stretch in kept]
+    present = [patch for patch in patches if patch is not None]
+    if not present:
+        return None
+    if len(present) != len(patches):
+        raise AssemblyError(
+            f"turn {kept[patches.index(None)].turn.id} has no routing rows, other turns of its path have",
+            turn=int(kept[patches.index(None)].turn.id),
+        )
+    return assemble_rows(present, [stretch.stop for stretch in kept]).cut(0, rows).experts_RLK
+
+
+def _find_bad_from(kept: Sequence[Stretch]) -> int | None:
+    """The first bad row of the path; a payload that replaced all earlier rows replaced their faults too."""
+    bad: int | None = None
+    for stretch in kept:
+        completion = stretch.turn.completion
+        if completion.rows is not None and len(completion.rows) == stretch.stop - 1:
+            bad = None
+        own = completion.marks.get("bad_rows_from")
+        if own is not None:
+            bad = own if bad is None else min(bad, own)
+    return bad
+
+
+def _collect_indexer(kept: Sequence[Stretch], rows: int) -> NDArray[np.int32] | None:
+    """The last kept turn's payload, which covers its whole path."""
+    last = kept[-1].turn
+    if last.completion.indexer_rows is not None:
+        return last.completion.indexer_rows[:rows]
+    if any(stretch.turn.completion.indexer_rows is not None for stretch in kept):
+        raise AssemblyError(f"turn {last.id} has no indexer rows, earlier turns of its path have", turn=int(last.id))
+    return None
+
+
+def _sum_prefix_cache(kept: Sequence[Stretch]) -> PrefixCacheInfo:
+    return PrefixCacheInfo(
+        cached_tokens=sum(stretch.turn.completion.cached_tokens for stretch in kept),
+        total_prompt_tokens=sum(stretch.sampled for stretch in kept),
+    )
+
+
+def _sum_speculation(kept: Sequence[Stretch]) -> SpecInfo:
+    info = SpecInfo()
+    for stretch in kept:
+        meta = stretch.turn.completion.meta
+        if not _read_count(meta, "spec_verify_ct"):
+            continue
+        info.spec_accept_token_num += _read_count(meta, "spec_accept_token_num")
+        info.spec_draft_token_num += _read_count(meta, "spec_draft_token_num")
+        info.spec_verify_ct += _read_count(meta, "spec_verify_ct")
+        info.completion_token_num += len(stretch.turn.completion.ids)
+    return info
+
+
+def _read_count(meta: Mapping[str, Any], name: str) -> int:
+    value: object = meta.get(name)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,143 @@
+"""The metadata of samples and sessions: where each turn lies, when it ran, under which weights, what is masked.
+
+Positions are places in the response (0 is the first token behind the first prompt), half-open. Everything that the
+reference trainer does not know stands under ``turnkeeper``.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.core import Cause, Turn
+from turnkeeper.ids import TurnId
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.samples.assemble import MASK_REASONS, AssembledPath
+from turnkeeper.samples.view import SessionView, Stretch
+
+OWN_KEY = "turnkeeper"
+"""The key under which all metadata of ours stands, in a sample and in a session."""
+
+
+def describe_lifecycle(kept: Sequence[Stretch]) -> JsonObject | list[JsonObject]:
+    """When each kept turn ran, Unix seconds: an object for one turn, a list for several."""
+    segments: list[JsonObject] = []
+    for at, stretch in enumerate(kept):
+        turn = stretch.turn
+        latency = turn.completion.meta.get("e2e_latency")
+        segment: JsonObject = {
+            "t0": turn.committed_at - latency if isinstance(latency, int | float) else None,
+            "t1": turn.committed_at,
+            "turn": at + 1,
+            "req_ts": turn.begun_at,
+        }
+        if at:
+            segment["prev_t1"] = kept[at - 1].turn.committed_at
+        segments.append(segment)
+    return segments if len(segments) > 1 else segments[0]
+
+
+def describe_leaf(path: Sequence[Turn]) -> JsonObject:
+    """The key by which hooks and agents tell leaves apart."""
+    leaf = path[-1]
+    return {
+        "node_id": leaf.id,
+        "parent": leaf.parent,
+        "path_node_ids": [turn.id for turn in path],
+        "response_id": leaf.completion.response_id,
+    }
+
+
+def describe_own(assembled: AssembledPath, view: SessionView) -> JsonObject:
+    """What stands under ``turnkeeper`` in a sample's metadata, but for ``masked``."""
+    own: JsonObject = {"turns": _describe_turns(assembled, view), "versions": _describe_versions(assembled)}
+    leaf, cut = assembled.stretches[-1].turn.id, assembled.cut
+    own["label"] = str(view.labels[leaf])
+    own["delivered"] = leaf not in view.undelivered
+    if cut.reason is not None:
+        own["cut"] = {"reason": str(cut.reason), "turns": cut.turns, "tokens": cut.tokens}
+    if cut.past_truncation:
+        own["past_truncation"] = True
+    return own
+
+
+def describe_masked(reasons_R: NDArray[np.uint8]) -> list[JsonObject]:
+    """Runs of sampled tokens that carry no loss, each with its reason."""
+    masked: list[JsonObject] = []
+    position = 0
+    codes: list[int] = reasons_R.tolist()
+    for code, run in groupby(codes):
+        stop = position + sum(1 for _ in run)
+        if code:
+            masked.append({"reason": str(MASK_REASONS[code - 1]), "start": position, "end": stop})
+        position = stop
+    return masked
+
+
+def describe_tree(view: SessionView) -> JsonObject:
+    """The tables of a session's turns and leaves; a turn's number is its place in the commit order."""
+    nodes = [
+        {
+            "id": turn.id,
+            "parent": turn.parent,
+            "seq": turn.id,
+            "truncated": turn.completion.is_truncated,
+            "committed_at": turn.committed_at,
+            "completion_span": [turn.completion_span.start, turn.completion_span.stop],
+            "num_tokens": turn.path_tokens,
+            "response_id": turn.completion.response_id,
+        }
+        for turn in view.turns
+    ]
+    leaves = [{"node_id": leaf, "path_node_ids": [turn.id for turn in view.trace(leaf)]} for leaf in view.leaves]
+    return {"nodes": nodes, "leaves": leaves}
+
+
+def describe_turn(view: SessionView, turn_id: TurnId) -> JsonObject:
+    """What a session knows of a turn beside its tokens: place, sampler, marks. Keys that say nothing are left out."""
+    turn = view.turns[turn_id]
+    described: JsonObject = {
+        "id": turn.id,
+        "label": str(view.labels[turn_id]),
+        "finish_reason": str(turn.completion.finish_reason),
+        "cached_tokens": turn.completion.cached_tokens,
+        "sampling": dict(turn.request.sampling),
+    }
+    if turn.why.cause is not Cause.NONE:
+        described["why"] = turn.why.to_json()
+    said: JsonObject = {
+        "marks": dict(turn.completion.marks),
+        "accepted": [difference.to_json() for difference in turn.accepted],
+        "carried": turn.carried,
+        "context_changed": turn.context_changed,
+        "notes": list(turn.request.notes),
+        "headers": dict(turn.request.headers),
+    }
+    return described | {key: value for key, value in said.items() if value}
+
+
+def _describe_turns(assembled: AssembledPath, view: SessionView) -> list[JsonObject]:
+    turns: list[JsonObject] = []
+    for at, stretch in enumerate(assembled.stretches[: assembled.cut.turns]):
+        place = assembled.find_kept(at)
+        turns.append({"start": place.start, "end": place.stop, **describe_turn(view, stretch.turn.id)})
+    return turns
+
+
+def _describe_versions(assembled: AssembledPath) -> list[JsonObject]:
+    """The weight version of every sampled token; neighbouring spans of one version and turn are one."""
+    versions: list[JsonObject] = []
+    for at, stretch in enumerate(assembled.stretches[: assembled.cut.turns]):
+        place = assembled.find_kept(at)
+        for span in stretch.turn.completion.versions:
+            start, stop = place.start + span.start, min(place.start + span.stop, place.stop)
+            if start >= stop:
+                continue
+            last: dict[str, Any] = versions[-1] if versions else {}
+            if last.get("end") == start and last.get("version") == span.version and start > place.start:
+                last["end"] = stop
+            else:
+                versions.append({"version": span.version, "start": start, "end": stop})
+    return versions

@@ -1,0 +1,94 @@
+"""A sample as hooks see it: mutable, with the attribute names of the reference trainer's sample, lists where it has
+lists. A hook written for that trainer runs on it unchanged.
+
+Knows nothing of what a hook may do; `select` checks that afterwards.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.samples.assemble import AssembledPath
+from turnkeeper.samples.sample import PrefixCacheInfo, SampleStatus, SpecInfo
+
+
+class DraftSample:
+    """One leaf's sample between assembly and the wire."""
+
+    Status = SampleStatus
+    PrefixCacheInfo = PrefixCacheInfo
+    SpecInfo = SpecInfo
+
+    def __init__(self, assembled: AssembledPath, metadata: JsonObject) -> None:
+        """Spell an assembled sample in lists.
+
+        Args:
+            assembled: stays as it is; nothing here is shared with it but the routing rows, until they are read.
+            metadata: becomes this sample's own.
+        """
+        sample = assembled.sample
+        self.group_index: int | None = None
+        self.index: int | None = None
+        self.rollout_id: int | None = None
+        self.prompt: str | list[dict[str, str]] = ""
+        self.tokens: list[int] = sample.tokens.tolist()
+        self.multimodal_inputs: dict[str, Any] | None = None
+        self.multimodal_train_inputs: dict[str, Any] | None = None
+        self.response: str = sample.response
+        self.response_length: int = sample.response_length
+        self.label: str | None = None
+        self.reward: float | Mapping[str, Any] | None = sample.reward
+        self.loss_mask: list[int] | None = sample.loss_mask.tolist()
+        self.weight_versions: list[str] = list(sample.weight_versions)
+        self.rollout_log_probs: list[float] | None = sample.rollout_log_probs.tolist()
+        self.rollout_indexer_topk: NDArray[np.int32] | None = sample.rollout_indexer_topk
+        self.remove_sample: bool = False
+        self.teacher_log_probs: list[float] | None = None
+        self.opd_reverse_kl: list[float] | None = None
+        self.status: Any = sample.status
+        self.metadata: JsonObject = metadata
+        self.generate_function_path: str | None = None
+        self.train_metadata: dict[str, Any] | None = None
+        self.adapter: object = None
+        self.reward_spec: object = None
+        self.routing_key: str | None = None
+        self.non_generation_time: float = 0.0
+        self.spec_info: SpecInfo = SpecInfo(**sample.spec_info.to_dict())
+        self.prefix_cache_info: PrefixCacheInfo = PrefixCacheInfo(**sample.prefix_cache_info.to_dict())
+        self._rows = sample.rollout_routed_experts
+        self._wide_rows: NDArray[np.int32] | None = None
+
+    @property
+    def rollout_routed_experts(self) -> NDArray[np.int32] | None:
+        """Shape [T-1, layers, topk], int32, as the reference has it; widened when first read."""
+        if self._wide_rows is None and self._rows is not None:
+            self._wide_rows = self._rows.astype(np.int32)
+        return self._wide_rows
+
+    @rollout_routed_experts.setter
+    def rollout_routed_experts(self, rows: NDArray[np.int32] | None) -> None:
+        self._rows = self._wide_rows = rows
+
+    @property
+    def stored_rows(self) -> NDArray[Any] | None:
+        """The rows in whatever dtype they have now."""
+        return self._rows if self._wide_rows is None else self._wide_rows
+
+    @property
+    def effective_response_length(self) -> int:
+        """Trainable tokens."""
+        return sum(self.loss_mask) if self.loss_mask is not None else self.response_length
+
+    @property
+    def oldest_weight_version(self) -> int | None:
+        """The smallest of the versions that are numbers."""
+        return min((int(version) for version in self.weight_versions if str(version).isdigit()), default=None)
+
+    def get_reward_value(self, args: Any) -> Any:
+        """The reward, or its part that ``args.reward_key`` names."""
+        if args.reward_key and isinstance(self.reward, Mapping):
+            return self.reward[args.reward_key]
+        return self.reward

@@ -1,0 +1,134 @@
+"""What a trainer gets for one path. Its attribute names are those of the reference trainer's own sample.
+
+Knows neither how a sample is made nor how it travels.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.errors import AssemblyError
+from turnkeeper.jsontypes import JsonObject
+
+
+class SampleStatus(StrEnum):
+    """How the path ended. Equal to any other enum's member of the same value, so foreign code may compare."""
+
+    PENDING = "pending"
+    """The engine withheld text: nobody can say that it is complete."""
+    COMPLETED = "completed"
+    """The last completion ended by itself."""
+    TRUNCATED = "truncated"
+    """A token budget ended it."""
+    ABORTED = "aborted"
+    """Generation was cut off."""
+    FAILED = "failed"
+    """A hook says that it is no good."""
+
+    def __eq__(self, other: object) -> bool:
+        """By value, whichever enum the other belongs to."""
+        return self.value == (other.value if isinstance(other, Enum) else other)
+
+    def __hash__(self) -> int:
+        """That of the value."""
+        return hash(self.value)
+
+
+@dataclass(slots=True, kw_only=True)
+class PrefixCacheInfo:
+    """How much of the prompts the engine took from its prefix cache, summed over the turns."""
+
+    cached_tokens: int = 0
+    total_prompt_tokens: int = 0
+
+    @property
+    def prefix_cache_hit_rate(self) -> float:
+        """The cached share; 0.0 without a prompt."""
+        return self.cached_tokens / self.total_prompt_tokens if self.total_prompt_tokens else 0.0
+
+    def to_dict(self) -> JsonObject:
+        """As the wire has it."""
+        return {"cached_tokens": self.cached_tokens, "total_prompt_tokens": self.total_prompt_tokens}
+
+
+@dataclass(slots=True, kw_only=True)
+class SpecInfo:
+    """Speculative decoding counters, summed over the turns; zeros without speculation."""
+
+    spec_accept_token_num: int = 0
+    spec_draft_token_num: int = 0
+    spec_verify_ct: int = 0
+    completion_token_num: int = 0
+
+    @property
+    def spec_accept_rate(self) -> float:
+        """Accepted of drafted tokens; 0.0 without drafts."""
+        return self.spec_accept_token_num / self.spec_draft_token_num if self.spec_draft_token_num else 0.0
+
+    @property
+    def spec_accept_length(self) -> float:
+        """Completion tokens a verification; 0.0 without one."""
+        return self.completion_token_num / self.spec_verify_ct if self.spec_verify_ct else 0.0
+
+    def to_dict(self) -> JsonObject:
+        """As the wire has it."""
+        return {
+            "spec_accept_token_num": self.spec_accept_token_num,
+            "spec_draft_token_num": self.spec_draft_token_num,
+            "spec_verify_ct": self.spec_verify_ct,
+            "completion_token_num": self.completion_token_num,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sample:
+    """Tokens and everything parallel to them. T tokens, of which the last R follow the first prompt."""
+
+    tokens: NDArray[np.int64]
+    """Shape [T]: the first prompt, then completions and the prompts between them."""
+    loss_mask: NDArray[np.uint8]
+    """Shape [R]: 1 where the token was sampled here and trains."""
+    rollout_log_probs: NDArray[np.float64]
+    """Shape [R]: natural log probability under the weights that sampled the token; 0.0 where it was not sampled."""
+    response: str
+    """The text of the last R tokens, decoded piece by piece."""
+    status: SampleStatus
+    rollout_routed_experts: NDArray[np.integer[Any]] | None = None
+    """Shape [T-1, layers, topk], any whole-number dtype (int32 on the wire): row i is the routing of token i as
+    input. None without routing replay."""
+    rollout_indexer_topk: NDArray[np.int32] | None = None
+    """Shape [T-1, layers, topk], int32; None without indexer replay."""
+    weight_versions: tuple[str, ...] = ()
+    """The engine's version at the end of each turn that has one, in order."""
+    prefix_cache_info: PrefixCacheInfo = field(default_factory=PrefixCacheInfo)
+    spec_info: SpecInfo = field(default_factory=SpecInfo)
+    reward: float | Mapping[str, Any] | None = None
+    """None keeps the trainer's own."""
+    metadata: JsonObject = field(default_factory=dict[str, Any])
+    """JSON-ready; arrays of whole numbers stand for lists. Everything of turnkeeper's own is under ``turnkeeper``."""
+
+    def __post_init__(self) -> None:
+        """The parallel invariant: an ill-formed sample does not exist.
+
+        Raises:
+            AssemblyError: lengths differ, or a token that carries no loss by nature has a mask or logprob.
+        """
+        length = len(self.loss_mask)
+        if len(self.rollout_log_probs) != length or length > len(self.tokens):
+            raise AssemblyError(
+                f"a sample's lists are not parallel: {len(self.tokens)} tokens, {length} mask entries, "
+                f"{len(self.rollout_log_probs)} logprobs"
+            )
+        for name in ("rollout_routed_experts", "rollout_indexer_topk"):
+            rows: NDArray[Any] | None = getattr(self, name)
+            if rows is not None and len(rows) != max(0, len(self.tokens) - 1):
+                raise AssemblyError(f"{name} has {len(rows)} rows, {len(self.tokens)} tokens need one less")
+
+    @property
+    def response_length(self) -> int:
+        """R."""
+        return len(self.loss_mask)

@@ -1,0 +1,220 @@
+"""Hooks: which leaves become samples, and what becomes of those.
+
+::
+
+    assembled leaves --picker--> a subset --postprocessor--> finished samples
+
+Both are functions of the user's, found by name or import path, run on drafts, and checked afterwards: whatever a hook
+does wrong is a HookError that names it. Knows nothing of the wire.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from turnkeeper.errors import AssemblyError, ConfigError, HookError
+from turnkeeper.ids import TurnId
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.samples.assemble import MASK_REASONS, AssembledPath
+from turnkeeper.samples.draft import DraftSample
+from turnkeeper.samples.picker import drop_retries, keep_siblings
+from turnkeeper.samples.postprocessor import OWNED_KEYS, default_postprocess
+from turnkeeper.samples.sample import Sample, SampleStatus
+
+HookFunction = Callable[[list[Any], JsonObject], Any]
+
+_REFERENCE_PICKERS = "miles.rollout.session.v2.picker_hub.drop_retries"
+_REFERENCE_POSTPROCESSORS = "miles.rollout.session.v2.postprocessor_hub.default_postprocess"
+
+PICKERS: Mapping[str, HookFunction] = {
+    "drop_retries": drop_retries,
+    "keep_siblings": keep_siblings,
+    _REFERENCE_PICKERS: drop_retries,
+    f"{_REFERENCE_PICKERS}.drop_retries": drop_retries,
+}
+"""Built-in pickers by name; the reference's default path means ours, and is not imported."""
+
+POSTPROCESSORS: Mapping[str, HookFunction] = {
+    "default_postprocess": default_postprocess,
+    _REFERENCE_POSTPROCESSORS: default_postprocess,
+    f"{_REFERENCE_POSTPROCESSORS}.default_postprocess": default_postprocess,
+}
+"""Built-in postprocessors by name, likewise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """A function with the name under which the user knows it."""
+
+    name: str
+    """``--option value``, for messages."""
+    function: HookFunction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """Both hooks of a server."""
+
+    picker: Hook
+    postprocessor: Hook
+
+
+def load_hooks(picker: str = "drop_retries", postprocessor: str = "default_postprocess") -> Hooks:
+    """Find both hooks, each by built-in name or import path (``package.module.function``).
+
+    Raises:
+        ConfigError: nothing there, not callable, or a coroutine function (hooks are called, not awaited).
+    """
+    return Hooks(
+        picker=_load("--session-sample-picker-path", picker, PICKERS),
+        postprocessor=_load("--session-sample-postprocessor-path", postprocessor, POSTPROCESSORS),
+    )
+
+
+def _load(option: str, path: str, built_in: Mapping[str, HookFunction]) -> Hook:
+    function: Any = built_in.get(path) or _import(option, path, built_in)
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{option} must name a plain function, {path} is {function!r}")
+    return Hook(name=f"{option} {path}", function=function)
+
+
+def _import(option: str, path: str, built_in: Mapping[str, HookFunction]) -> object:
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        names = ", ".join(name for name in built_in if "." not in name)
+        raise ConfigError(
+            f"{option} {path} cannot be imported: {error}", hint=f"give package.module.function, or one of {names}"
+        ) from error
+
+
+def run_hooks(
+    hooks: Hooks, drafts: Mapping[TurnId, tuple[DraftSample, AssembledPath]], session_metadata: JsonObject
+) -> list[tuple[AssembledPath, Sample]]:
+    """Pick, postprocess, check.
+
+    Args:
+        hooks: both functions.
+        drafts: by the number of the leaf's turn, in commit order.
+        session_metadata: what hooks may read; each gets a copy of the outer object.
+
+    Returns:
+        The finished samples in the hooks' order, each with the path it was made from.
+
+    Raises:
+        HookError: a hook raised, or broke its contract.
+    """
+    leaves = [draft for draft, _ in drafts.values()]
+    picked = _call(hooks.picker, leaves, session_metadata)
+    _check_subset(hooks.picker, picked, leaves)
+    for draft, assembled in drafts.values():
+        if draft.loss_mask != assembled.sample.loss_mask.tolist():
+            raise HookError(f"{hooks.picker.name} changed a loss mask; a picker only selects")
+    processed = _call(hooks.postprocessor, picked, session_metadata)
+    finished: list[tuple[AssembledPath, Sample]] = []
+    for draft in processed:
+        _, assembled = drafts[_find_leaf(hooks.postprocessor, draft, picked)]
+        finished.append((assembled, _finish(hooks.postprocessor, draft, assembled)))
+    if len({id(assembled) for assembled, _ in finished}) != len(finished):
+        raise HookError(f"{hooks.postprocessor.name} returned one leaf twice")
+    return finished
+
+
+def _call(hook: Hook, samples: Sequence[Any], session_metadata: JsonObject) -> list[Any]:
+    try:
+        result = hook.function(list(samples), dict(session_metadata))
+    except Exception as error:
+        raise HookError(f"{hook.name} failed: {type(error).__name__}: {error}", hook=hook.name) from error
+    if not isinstance(result, list | tuple):
+        raise HookError(f"{hook.name} must return a list of samples, got {type(result).__name__}", hook=hook.name)
+    return list(result)  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType] - checked by the callers
+
+
+def _check_subset(hook: Hook, picked: Sequence[object], leaves: Sequence[object]) -> None:
+    known, seen = {id(leaf) for leaf in leaves}, {id(sample) for sample in picked}
+    if not seen <= known:
+        raise HookError(f"{hook.name} returned a sample that it was not given; a picker only selects", hook=hook.name)
+    if len(seen) != len(picked):
+        raise HookError(f"{hook.name} returned one sample twice", hook=hook.name)
+
+
+def _find_leaf(hook: Hook, draft: Any, picked: Sequence[DraftSample]) -> TurnId:
+    """The leaf that a returned sample belongs to: a copy of a sample is as good as the sample."""
+    metadata: object = getattr(draft, "metadata", None)
+    leaf: object = metadata.get("leaf") if isinstance(metadata, dict) else None  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType]
+    number: object = leaf.get("node_id") if isinstance(leaf, dict) else None  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType]
+    for sample in picked:
+        if sample is draft or sample.metadata["leaf"]["node_id"] == number:
+            return sample.metadata["leaf"]["node_id"]
+    raise HookError(f"{hook.name} returned something that is no sample it was given: {draft!r:.200}", hook=hook.name)
+
+
+def _finish(hook: Hook, draft: Any, assembled: AssembledPath) -> Sample:
+    """The draft as a sample again; the arrays that no hook may change are those of the assembly."""
+    origin = assembled.sample
+    leaf = assembled.stretches[-1].turn.id
+
+    def refuse(problem: str) -> HookError:
+        return HookError(f"{hook.name}: sample of leaf {leaf}: {problem}", hook=hook.name, leaf=int(leaf))
+
+    try:
+        for name in ("tokens", "rollout_log_probs"):
+            if not np.array_equal(getattr(draft, name), getattr(origin, name)):
+                raise refuse(f"{name} were changed; a hook may mask, score and describe, not rewrite")
+        if not _has_rows_of(draft, origin):
+            raise refuse("rollout_routed_experts were changed")
+        mask = np.asarray(draft.loss_mask)
+        if mask.shape != origin.loss_mask.shape or not np.isin(mask, (0, 1)).all():
+            raise refuse(f"loss_mask must be {origin.response_length} entries of 0 or 1")
+        raised = np.flatnonzero(mask.astype(bool) & (origin.loss_mask == 0))
+        if raised.size:
+            raise refuse(f"loss_mask is 1 at position {raised[0]}, {_say_why_masked(assembled, int(raised[0]))}")
+        return Sample(
+            tokens=origin.tokens,
+            loss_mask=mask.astype(np.uint8),
+            rollout_log_probs=origin.rollout_log_probs,
+            response=str(draft.response),
+            status=SampleStatus(draft.status.value if isinstance(draft.status, Enum) else draft.status),
+            rollout_routed_experts=origin.rollout_routed_experts,
+            rollout_indexer_topk=origin.rollout_indexer_topk,
+            weight_versions=tuple(draft.weight_versions),
+            prefix_cache_info=origin.prefix_cache_info,
+            spec_info=origin.spec_info,
+            reward=_check_reward(draft.reward),
+            metadata=_restore_owned(dict(draft.metadata), origin.metadata),
+        )
+    except AssemblyError:
+        raise
+    except (AttributeError, TypeError, ValueError) as error:
+        raise refuse(str(error)) from error
+
+
+def _has_rows_of(draft: Any, origin: Sample) -> bool:
+    rows: Any = draft.stored_rows if isinstance(draft, DraftSample) else draft.rollout_routed_experts
+    stored: Any = origin.rollout_routed_experts
+    return rows is stored or np.array_equal(rows, stored)
+
+
+def _say_why_masked(assembled: AssembledPath, position: int) -> str:
+    code = int(assembled.reasons_R[position])
+    return f"which is masked: {MASK_REASONS[code - 1]}" if code else "which was not sampled"
+
+
+def _check_reward(reward: Any) -> float | Mapping[str, Any] | None:
+    if isinstance(reward, float) and not isfinite(reward):
+        raise ValueError(f"reward must be finite, got {reward}")
+    if reward is None or isinstance(reward, int | float | Mapping):
+        return reward  # pyright: ignore[reportUnknownVariableType] - a foreign mapping
+    raise ValueError(f"reward must be a number, an object or None, got {type(reward).__name__}")
+
+
+def _restore_owned(metadata: JsonObject, origin: JsonObject) -> JsonObject:
+    kept = {key: value for key, value in metadata.items() if key not in OWNED_KEYS}
+    return kept | {key: origin[key] for key in OWNED_KEYS if key in origin}

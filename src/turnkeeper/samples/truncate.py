@@ -1,0 +1,67 @@
+"""Where a sample ends: the token budget, and a turn that ended by length.
+
+::
+
+    path      | prompt 1 | completion 1 | prompt 2 | completion 2 |
+    budget                       ^ inside a completion: cut there, the sample is truncated
+    budget                                   ^ inside a prompt: cut back to the end of completion 1
+    budget          ^ inside the first prompt: no sample
+
+A longer budget only ever extends the sample of a shorter one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turnkeeper.core import DropReason, FinishReason
+from turnkeeper.samples.view import Stretch
+
+_EXTENDABLE = (FinishReason.STOP, FinishReason.TOOL_CALLS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """How much of a path its sample keeps."""
+
+    turns: int
+    """How many turns; 0: nothing fits."""
+    tokens: int
+    """How many tokens: always the end of, or a place inside, the last kept turn's completion."""
+    is_inside: bool = False
+    """Whether the budget cuts the last kept completion short."""
+    reason: DropReason | None = None
+    """Why later sampled tokens of the path are left out; None when all of them are kept."""
+    past_truncation: bool = False
+    """Whether the sample goes on behind a turn that ended by length."""
+
+
+def choose_cut(stretches: Sequence[Stretch], *, max_seq_len: int | None, past_truncation: bool = False) -> Cut:
+    """Decide where the sample of a path ends.
+
+    Args:
+        stretches: the path, laid out.
+        max_seq_len: the budget in tokens, prompts and completions together; None for no budget.
+        past_truncation: whether to go on behind a turn that ended by length (``--sample-past-truncation``).
+    """
+    ended = [at for at, stretch in enumerate(stretches) if _ends_path(stretch)]
+    first_end = ended[0] + 1 if ended else len(stretches)
+    turns = len(stretches) if past_truncation else first_end
+    is_past = past_truncation and first_end < turns
+    for at, stretch in enumerate(stretches[:turns]):
+        if max_seq_len is None or stretch.kept <= max_seq_len:
+            continue
+        is_inside = max_seq_len > stretch.sampled
+        turns = at + is_inside
+        return Cut(
+            turns=turns,
+            tokens=max_seq_len if is_inside else (stretches[at - 1].kept if at else 0),
+            is_inside=is_inside,
+            reason=DropReason.OVER_MAX_SEQ_LEN,
+            past_truncation=is_past and turns > first_end,
+        )
+    reason = DropReason.AFTER_TRUNCATION if turns < len(stretches) else None
+    return Cut(turns=turns, tokens=stretches[turns - 1].kept, reason=reason, past_truncation=is_past)
+
+
+def _ends_path(stretch: Stretch) -> bool:
+    return stretch.turn.completion.finish_reason not in _EXTENDABLE

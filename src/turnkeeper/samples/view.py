@@ -1,0 +1,117 @@
+"""What samples are made from: a session as it stands at one moment.
+
+The service fills a view from a session; nothing here holds on to the session itself, so that a collect can run
+beside turns that commit meanwhile. Knows no wire and no hook.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from turnkeeper.choices import HistoryKind
+from turnkeeper.core import Label, Session, Turn
+from turnkeeper.errors import AssemblyError
+from turnkeeper.ids import TurnId
+from turnkeeper.jsontypes import JsonObject, Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionView:
+    """A session at one moment."""
+
+    history: HistoryKind
+    """Linear: at most one leaf, and samples without reward. Tree: every leaf is a candidate."""
+    turns: tuple[Turn, ...]
+    """All committed turns in commit order: ``turns[i].id == i``."""
+    labels: tuple[Label, ...]
+    """What each turn is among its siblings; parallel to ``turns``."""
+    leaves: tuple[TurnId, ...]
+    """The ends of the paths that may become samples, in commit order."""
+    undelivered: frozenset[TurnId] = frozenset()
+    """Turns whose reply never reached the agent in full."""
+    mismatches: Mapping[TurnId, Sequence[JsonObject]] = field(default_factory=dict[TurnId, Sequence[JsonObject]])
+    """``tito_session_mismatch`` of the path that ends at a leaf; leaves where nobody computed it are left out."""
+    messages: Mapping[TurnId, tuple[Message, ...]] = field(default_factory=dict[TurnId, tuple[Message, ...]])
+    """All messages of the path that ends at a leaf; empty unless they are to be saved with the samples."""
+
+    def trace(self, leaf: TurnId) -> tuple[Turn, ...]:
+        """The path of a turn, root first."""
+        path: list[Turn] = []
+        at: TurnId | None = leaf
+        while at is not None:
+            path.append(self.turns[at])
+            at = self.turns[at].parent
+        return tuple(reversed(path))
+
+
+def view_session(
+    session: Session,
+    *,
+    mismatches: Mapping[TurnId, Sequence[JsonObject]] | None = None,
+    with_messages: bool = False,
+) -> SessionView:
+    """Take the view of a session as it stands.
+
+    Args:
+        session: only read.
+        mismatches: by leaf, where they were computed.
+        with_messages: whether samples are to carry their messages (``save_debug_trajectory_data``).
+    """
+    forest, leaves = session.forest, session.live_leaves()
+    turns = forest.turns
+    return SessionView(
+        history=session.policy.kind,
+        turns=turns,
+        labels=tuple(forest.label(turn.id) for turn in turns),
+        leaves=leaves,
+        undelivered=frozenset(turn.id for turn in turns if not session.is_delivered(turn.id)),
+        mismatches=mismatches or {},
+        messages={leaf: forest.path_messages(leaf) for leaf in leaves} if with_messages else {},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Where one turn lies in the tokens of a path.
+
+    ::
+
+        ... parent | prompt ids | completion kept | trimmed |
+                   start        sampled           kept      stop
+
+    A trimmed token was sampled, but the next turn of this path has another marker at its place. It stays in a path
+    that ends at this turn.
+    """
+
+    turn: Turn
+    start: int
+    """The position of the first prompt id."""
+    sampled: int
+    """The position of the first completion id: the length of the whole prompt."""
+    kept: int
+    """One past the last completion id that this path keeps."""
+    stop: int
+    """One past the last completion id: the length of the path that ends at this turn."""
+
+
+def lay_out(path: Sequence[Turn]) -> tuple[Stretch, ...]:
+    """Where the turns of a path lie.
+
+    Raises:
+        AssemblyError: a turn trims more of its parent than its parent sampled.
+    """
+    stretches: list[Stretch] = []
+    length = 0
+    for turn, child in zip(path, [*path[1:], None], strict=True):
+        start = length - turn.prompt.trim
+        sampled = start + len(turn.prompt.ids)
+        stop = sampled + len(turn.completion.ids)
+        trim = child.prompt.trim if child else 0
+        if start < 0 or stop - trim < sampled:
+            raise AssemblyError(
+                f"turn {child.id if child else turn.id} trims more ids than turn {turn.id} sampled "
+                f"({len(turn.completion.ids)})",
+                turn=int(turn.id),
+            )
+        stretches.append(Stretch(turn=turn, start=start, sampled=sampled, kept=stop - trim, stop=stop))
+        length = stop
+    return tuple(stretches)

@@ -1,0 +1,313 @@
+"""Samples as one safetensors payload, and back.
+
+::
+
+    8 bytes    length of the header, little-endian
+    header     JSON: for each tensor its dtype, shape and place
+    data       tensors, widest dtype first: tokens.0 rollout_log_probs.0 ... loss_mask.0 _samples_meta
+
+Tensor ``FIELD.i`` belongs to sample i. ``_samples_meta`` is UTF-8 JSON: ``{"samples": [...], "session_metadata":
+{...}, "empty_reason": null | "no_records" | "all_truncated"}``; a sample's entry holds its other fields and
+``nulls``, the names of its tensor fields that are null.
+
+Writing joins nothing: routing rows, which are nearly all of the bytes, widen to int32 block by block on the way out.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+import orjson
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from turnkeeper.choices import HistoryKind
+from turnkeeper.errors import AssemblyError, TurnkeeperError
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.samples.sample import PrefixCacheInfo, Sample, SampleStatus, SpecInfo
+
+META_KEY = "_samples_meta"
+_BLOCK_BYTES = 1 << 22
+_CODES = {"<i8": "I64", "<f8": "F64", "<i4": "I32", "|u1": "U8"}
+
+
+class EmptyReason(StrEnum):
+    """Why a session gave no sample."""
+
+    NO_RECORDS = "no_records"
+    """It has no committed turn."""
+    ALL_TRUNCATED = "all_truncated"
+    """The length limit leaves nothing of any path, or the picker picked none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One row of the wire contract."""
+
+    name: str
+    """The attribute of a sample."""
+    dtype: np.dtype[Any] | None
+    """That of the tensor, on both sides; None: the field travels in the JSON."""
+    shape: str
+    """For readers: T tokens, R of them behind the first prompt."""
+    null: str
+    """What null means; "" where the field is never null."""
+    meaning: str
+    is_tree_only: bool = False
+    """Whether only a tree session sends it."""
+
+
+FIELDS: tuple[Field, ...] = (
+    Field(name="tokens", dtype=np.dtype("<i8"), shape="[T]", null="", meaning="First prompt, completions and prompts."),
+    Field(name="response", dtype=None, shape="string", null="", meaning="The last R tokens, decoded piece by piece."),
+    Field(name="response_length", dtype=None, shape="integer", null="", meaning="R = T - length of the first prompt."),
+    Field(name="loss_mask", dtype=np.dtype("|u1"), shape="[R]", null="", meaning="1 on sampled tokens that train."),
+    Field(
+        name="rollout_log_probs",
+        dtype=np.dtype("<f8"),
+        shape="[R]",
+        null="",
+        meaning="Log probability at sampling; 0.0 on tokens not sampled.",
+    ),
+    Field(
+        name="rollout_routed_experts",
+        dtype=np.dtype("<i4"),
+        shape="[T-1, layers, topk]",
+        null="no routing replay",
+        meaning="Row i: the experts of token i as input.",
+    ),
+    Field(
+        name="rollout_indexer_topk",
+        dtype=np.dtype("<i4"),
+        shape="[T-1, layers, topk]",
+        null="no indexer replay",
+        meaning="Sparse-attention choices, as the engine sent them.",
+    ),
+    Field(
+        name="status",
+        dtype=None,
+        shape="pending|completed|truncated|aborted|failed",
+        null="",
+        meaning="How the path ended.",
+    ),
+    Field(
+        name="weight_versions",
+        dtype=None,
+        shape="list of strings",
+        null="",
+        meaning="The engine's version at the end of each turn that has one, in order.",
+    ),
+    Field(
+        name="prefix_cache_info",
+        dtype=None,
+        shape="{cached_tokens, total_prompt_tokens}",
+        null="",
+        meaning="Prefix cache use, summed over the turns.",
+    ),
+    Field(
+        name="spec_info",
+        dtype=None,
+        shape="{spec_accept_token_num, spec_draft_token_num, spec_verify_ct, completion_token_num}",
+        null="",
+        meaning="Speculative decoding counters, summed; zeros without.",
+    ),
+    Field(
+        name="metadata",
+        dtype=None,
+        shape="object",
+        null="",
+        meaning="lifecycle, messages, leaf, ...; everything of turnkeeper's own under `turnkeeper`.",
+    ),
+    Field(
+        name="reward",
+        dtype=None,
+        shape="number or object",
+        null="keep the trainer's own",
+        meaning="The reward given with the collect, or set by a hook.",
+        is_tree_only=True,
+    ),
+)
+"""What crosses the wire. The docs page and both directions follow this table."""
+
+TENSOR_FIELDS = tuple(field for field in FIELDS if field.dtype is not None)
+
+
+class PayloadError(TurnkeeperError, ValueError):
+    """A samples payload is not in the form of this module."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SampleBatch:
+    """A decoded reply."""
+
+    samples: tuple[Sample, ...]
+    session_metadata: JsonObject
+    empty_reason: EmptyReason | None
+    """Why there is no sample; None when there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Tensor:
+    """Something that will be written: its values now, its dtype on the wire."""
+
+    name: str
+    values: NDArray[Any]
+    dtype: np.dtype[Any]
+
+    @property
+    def size_bytes(self) -> int:
+        return prod(self.values.shape) * self.dtype.itemsize
+
+    def iter_chunks(self) -> Iterator[memoryview]:
+        """The values in wire form; without a copy where they have it already."""
+        flat = np.ascontiguousarray(self.values).reshape(-1)
+        step = len(flat) or 1
+        if flat.dtype != self.dtype:
+            step = max(1, _BLOCK_BYTES // self.dtype.itemsize)
+        for start in range(0, len(flat), step):
+            yield flat[start : start + step].astype(self.dtype, copy=False).data.cast("B")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SamplesPayload:
+    """A reply that is ready to be written, in chunks or whole."""
+
+    header: bytes
+    tensors: tuple[_Tensor, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of the whole payload."""
+        return len(self.header) + sum(tensor.size_bytes for tensor in self.tensors)
+
+    def iter_chunks(self) -> Iterator[bytes | memoryview]:
+        """The payload piece by piece, pieces of 4 MiB and more; the same bytes every time."""
+        yield self.header
+        for tensor in self.tensors:
+            yield from tensor.iter_chunks()
+
+    def to_bytes(self) -> bytes:
+        """The payload as one string of bytes."""
+        return b"".join(self.iter_chunks())
+
+
+def encode_samples(
+    samples: Sequence[Sample],
+    session_metadata: JsonObject,
+    empty_reason: EmptyReason | None = None,
+    *,
+    history: HistoryKind = HistoryKind.LINEAR,
+) -> SamplesPayload:
+    """Lay a reply out; nothing is copied before it is written.
+
+    Args:
+        samples: what the trainer gets.
+        session_metadata: JSON-ready; arrays of whole numbers stand for lists.
+        empty_reason: why there is none.
+        history: a tree session sends the reward too.
+
+    Raises:
+        AssemblyError: metadata is not JSON.
+    """
+    tensors: list[_Tensor] = []
+    entries: list[JsonObject] = []
+    for index, sample in enumerate(samples):
+        entry: JsonObject = {}
+        nulls: list[str] = []
+        for field in FIELDS:
+            value = getattr(sample, field.name)
+            if field.dtype is None:
+                if not field.is_tree_only or history is HistoryKind.TREE:
+                    entry[field.name] = _to_json(value)
+            elif value is None:
+                nulls.append(field.name)
+            else:
+                tensors.append(_Tensor(name=f"{field.name}.{index}", values=value, dtype=field.dtype))
+        entries.append(entry | {"nulls": nulls})
+    meta = _dump({"samples": entries, "session_metadata": session_metadata, "empty_reason": empty_reason})
+    tensors.append(_Tensor(name=META_KEY, values=np.frombuffer(meta, dtype=np.uint8), dtype=np.dtype("|u1")))
+    ordered = tuple(sorted(tensors, key=lambda tensor: -tensor.dtype.itemsize))
+    return SamplesPayload(header=_build_header(ordered), tensors=ordered)
+
+
+def decode_samples(payload: bytes) -> SampleBatch:
+    """Read a reply. Keys of the JSON that this version does not know are ignored.
+
+    Raises:
+        PayloadError: no safetensors container, no ``_samples_meta``, a promised tensor is missing or has another
+            dtype, or a tensor belongs to no sample.
+    """
+    try:
+        tensors: dict[str, NDArray[Any]] = safetensors.numpy.load(payload)
+        meta: JsonObject = orjson.loads(tensors.pop(META_KEY).tobytes())
+        entries = cast("list[JsonObject]", meta["samples"])
+        samples = tuple(_read_sample(index, entry, tensors) for index, entry in enumerate(entries))
+        reason = meta["empty_reason"]
+        batch = SampleBatch(
+            samples=samples,
+            session_metadata=cast(JsonObject, meta["session_metadata"]),
+            empty_reason=None if reason is None else EmptyReason(reason),
+        )
+    except PayloadError:
+        raise
+    except KeyError as error:
+        raise PayloadError(f"the samples payload lacks {error}") from error
+    except (safetensors.SafetensorError, AssemblyError, ValueError, TypeError, AttributeError) as error:
+        raise PayloadError(f"this is no samples payload: {error}") from error
+    if tensors:
+        raise PayloadError(f"the samples payload holds tensors of no sample: {sorted(tensors)}")
+    return batch
+
+
+def _read_sample(index: int, entry: JsonObject, tensors: dict[str, NDArray[Any]]) -> Sample:
+    arrays: dict[str, Any] = {}
+    for field in TENSOR_FIELDS:
+        if field.name in entry["nulls"]:
+            arrays[field.name] = None
+            continue
+        array = tensors.pop(f"{field.name}.{index}")
+        if array.dtype != field.dtype:
+            raise PayloadError(f"{field.name}.{index} must be {field.dtype}, got {array.dtype}")
+        arrays[field.name] = array
+    return Sample(
+        **arrays,
+        response=entry["response"],
+        status=SampleStatus(entry["status"]),
+        weight_versions=tuple(entry["weight_versions"]),
+        prefix_cache_info=PrefixCacheInfo(**entry["prefix_cache_info"]),
+        spec_info=SpecInfo(**entry.get("spec_info", {})),
+        reward=entry.get("reward"),
+        metadata=entry["metadata"],
+    )
+
+
+def _to_json(value: object) -> object:
+    return value.to_dict() if isinstance(value, PrefixCacheInfo | SpecInfo) else value
+
+
+def _dump(meta: JsonObject) -> bytes:
+    try:
+        return orjson.dumps(meta, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:
+        raise AssemblyError(f"the metadata of a sample or session is not JSON: {error}") from error
+
+
+def _build_header(tensors: Sequence[_Tensor]) -> bytes:
+    """Length and JSON; padded with blanks so that the data begins at a multiple of eight."""
+    places: JsonObject = {}
+    offset = 0
+    for tensor in tensors:
+        stop = offset + tensor.size_bytes
+        places[tensor.name] = {
+            "dtype": _CODES[tensor.dtype.str],
+            "shape": list(tensor.values.shape),
+            "data_offsets": [offset, stop],
+        }
+        offset = stop
+    text = orjson.dumps(places)
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
