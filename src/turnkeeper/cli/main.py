@@ -4,6 +4,7 @@ import typer
 
 from turnkeeper import __version__
 from turnkeeper.cli import config
+from turnkeeper.cli.engine import engine
 
 app = typer.Typer(
     name="turnkeeper",
@@ -12,6 +13,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(config.app, name="config")
+app.command()(engine)
 
 
 def _print_version(value: bool) -> None:

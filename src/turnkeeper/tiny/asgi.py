@@ -1,0 +1,84 @@
+"""What the engine's routes share: replies as JSON, streams of events, and clients that hang up."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+_Value = TypeVar("_Value")
+
+DONE = b"data: [DONE]\n\n"
+
+
+def encode_event(payload: Any) -> bytes:
+    """One server-sent event."""
+    return b"data: " + orjson.dumps(payload) + b"\n\n"
+
+
+def reply(payload: Any, status: int = 200) -> Response:
+    """A JSON response."""
+    return Response(orjson.dumps(payload), status_code=status, media_type="application/json")
+
+
+class ClientGoneError(Exception):
+    """The client hung up before its reply was ready."""
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, _Value]) -> _Value:
+    """Do the work unless the client hangs up first; then it is cancelled.
+
+    Raises:
+        ClientGoneError: the client hung up.
+    """
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_wait_until_gone(receive))
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGoneError
+        return working.result()
+    finally:
+        for task in (working, watching):
+            task.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+class EventStream(Response):
+    """Server-sent events from a generator, which is closed when the client hangs up."""
+
+    def __init__(self, events: AsyncGenerator[bytes]) -> None:
+        super().__init__(media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await unless_gone(receive, self._send_all(send))
+        except ClientGoneError:
+            return
+
+    async def _send_all(self, send: Send) -> None:
+        async with aclosing(self._events) as events:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async for event in events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def wait_for_reply(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+    """A reply that stops being worked on when the client hangs up."""
+    try:
+        return await unless_gone(request.receive, work)
+    except ClientGoneError:
+        return Response(status_code=499)
+
+
+async def _wait_until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,161 @@
+"""The engine over HTTP, on SGLang's wire.
+
+The routes that generate are here, control and information routes in `control`. A client that hangs
+up aborts its request.
+"""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from turnkeeper.errors import RequestError
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.tiny.asgi import DONE, EventStream, encode_event, reply, wait_for_reply
+from turnkeeper.tiny.chat import ChatCall, build_chat_reply, parse_chat
+from turnkeeper.tiny.chatstream import ChunkWriter
+from turnkeeper.tiny.control import MODEL_NAME, ControlRoutes
+from turnkeeper.tiny.engine import TinyEngine
+from turnkeeper.tiny.fields import parse_body
+from turnkeeper.tiny.request import Delta, OutputTokens, Result
+from turnkeeper.tiny.wire import GenerateCall, MetaOptions, build_meta_info, encode_logprobs, parse_generate
+
+
+def build_app(engine: TinyEngine) -> Starlette:
+    """The ASGI application of an engine; its lifespan starts and stops it."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        await engine.start()
+        try:
+            yield
+        finally:
+            await engine.stop()
+
+    return Starlette(
+        routes=[
+            Route("/generate", GenerateRoute(engine).handle, methods=["POST", "PUT"]),
+            Route("/v1/chat/completions", ChatRoute(engine).handle, methods=["POST"]),
+            *ControlRoutes(engine).build_routes(),
+        ],
+        exception_handlers={RequestError: _refuse},
+        lifespan=lifespan,
+    )
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """A 400 in SGLang's two shapes: nested on its native route, flat elsewhere."""
+    assert isinstance(error, RequestError)
+    if request.url.path == "/generate":
+        return reply({"error": {"message": str(error)}}, error.http_status)
+    payload = {
+        "object": "error",
+        "message": str(error),
+        "type": "BadRequestError",
+        "param": error.facts.get("param"),
+        "code": error.http_status,
+    }
+    return reply(payload, error.http_status)
+
+
+class GenerateRoute:
+    """``/generate``: ids in, ids out."""
+
+    def __init__(self, engine: TinyEngine) -> None:
+        self._engine = engine
+
+    async def handle(self, request: Request) -> Response:
+        """Generate, streamed or not."""
+        started = time.monotonic()
+        fields = parse_body(await request.body())
+        text = fields.text("text")
+        ids = self._engine.codec.tokenizer.encode(text) if text else None
+        call = parse_generate(fields, self._engine.shape, ids)
+        call = replace(call, meta=_restrict(call.meta, self._engine))
+        self._engine.require_free(call.request.rid)
+        if call.request.is_streamed:
+            return EventStream(self._stream(call, started))
+        return await wait_for_reply(request, self._complete(call, started))
+
+    async def _complete(self, call: GenerateCall, started: float) -> Response:
+        result = await self._engine.complete(call.request)
+        return reply(_build_reply(call, result, started))
+
+    async def _stream(self, call: GenerateCall, started: float) -> AsyncGenerator[bytes]:
+        """Chunks that each hold everything so far."""
+        text, tokens = "", OutputTokens()
+        async with aclosing(self._engine.generate(call.request)) as updates:
+            async for update in updates:
+                if isinstance(update, Result):
+                    yield encode_event(_build_reply(call, update, started))
+                else:
+                    text, tokens = text + update.text, _join(tokens, update.tokens)
+                    yield encode_event(_build_chunk(call, text, tokens, update))
+        yield DONE
+
+
+class ChatRoute:
+    """``/v1/chat/completions``."""
+
+    def __init__(self, engine: TinyEngine) -> None:
+        self._engine = engine
+
+    async def handle(self, request: Request) -> Response:
+        """Complete, streamed or not."""
+        started = time.monotonic()
+        fields = parse_body(await request.body())
+        engine = self._engine
+        call = parse_chat(fields, engine.shape, engine.codec, model=MODEL_NAME, created=int(time.time()))
+        call = replace(call, meta=_restrict(call.meta, engine))
+        engine.require_free(call.request.rid)
+        if call.request.is_streamed:
+            return EventStream(self._stream(call))
+        return await wait_for_reply(request, self._complete(call, started))
+
+    async def _complete(self, call: ChatCall, started: float) -> Response:
+        result = await self._engine.complete(call.request)
+        latency_s = time.monotonic() - started
+        return reply(build_chat_reply(call, result, self._engine.codec, self._engine.vocabulary, latency_s))
+
+    async def _stream(self, call: ChatCall) -> AsyncGenerator[bytes]:
+        writer = ChunkWriter(call, self._engine.codec, self._engine.vocabulary)
+        yield encode_event(writer.begin())
+        async with aclosing(self._engine.generate(call.request)) as updates:
+            async for update in updates:
+                for chunk in writer.write(update):
+                    yield encode_event(chunk)
+        yield DONE
+
+
+def _restrict(meta: MetaOptions, engine: TinyEngine) -> MetaOptions:
+    """Without the server's flag, routing rows are silently left out."""
+    return meta if engine.options.has_routed_experts else replace(meta, rows_start=None)
+
+
+def _build_reply(call: GenerateCall, result: Result, started: float) -> JsonObject:
+    meta = build_meta_info(result, call.meta, time.monotonic() - started)
+    return {"text": result.text, "output_ids": list(result.tokens.ids), "meta_info": meta}
+
+
+def _build_chunk(call: GenerateCall, text: str, tokens: OutputTokens, delta: Delta) -> JsonObject:
+    meta: dict[str, Any] = {
+        "id": call.request.rid,
+        "finish_reason": None,
+        "prompt_tokens": len(call.request.prompt_ids),
+        "completion_tokens": len(tokens.ids),
+        "cached_tokens": delta.cached_tokens,
+        "weight_version": delta.weight_version,
+    }
+    if call.meta.has_logprobs:
+        meta |= encode_logprobs(tokens)
+    return {"text": text, "output_ids": list(tokens.ids), "meta_info": meta}
+
+
+def _join(left: OutputTokens, right: OutputTokens) -> OutputTokens:
+    return OutputTokens(ids=left.ids + right.ids, logprobs=left.logprobs + right.logprobs, tops=left.tops + right.tops)

@@ -1,0 +1,205 @@
+"""The engine's control routes on SGLang's wire.
+
+1. Each pause mode has its effect on streams in flight; new requests get no byte until generation goes on.
+2. Weights change from disk, between steps; the label and the spans tell. With a flush under a running request the
+   call is a 400 although the weights have changed.
+3. A new label aborts everything unless told not to. A flush is a 400 while a request runs.
+4. Memory is released by an idle engine only, and requests wait until it is taken again.
+5. Health is 200 when the engine steps and 503 when it does not; ready is 503 while paused.
+6. What is malformed is a 400 that names it and changes nothing.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tiny.conftest import Serve, Served
+
+PROMPT = [5, 80, 466, 300, 12]
+
+
+async def _version(served: Served) -> str:
+    return (await served.client.get("/model_info")).json()["weight_version"]
+
+
+async def _update(served: Served, folder: Path, **fields: Any) -> int:
+    reply = await served.post("/update_weights_from_disk", {"model_path": str(folder), **fields})
+    assert reply.json()["success"] is (reply.status_code == 200)
+    return reply.status_code
+
+
+async def test_abort_is_the_default_and_ends_what_runs(served: Served) -> None:
+    async with served.in_flight() as flight:
+        assert (await served.post("/pause_generation")).status_code == 200
+        assert (await flight.last_chunk())["meta_info"]["finish_reason"]["type"] == "abort"
+    assert await served.count_requests() == (0, 0)
+
+
+async def test_retract_queues_what_runs_and_computes_it_again(served: Served, checkpoints: tuple[Path, Path]) -> None:
+    async with served.in_flight(sampling_params={"max_new_tokens": 300, "ignore_eos": True}) as flight:
+        await served.post("/pause_generation", {"mode": "retract"})
+        assert await served.count_requests() == (0, 1)
+        assert (await served.client.get("/flush_cache")).status_code == 200, "waiting requests do not count"
+        assert await _update(served, checkpoints[1], weight_version="v2") == 200
+        await served.post("/continue_generation")
+        meta = (await flight.last_chunk())["meta_info"]
+    assert meta["finish_reason"]["type"] == "length"
+    assert meta["num_retractions"] == 1
+    assert [span["version"] for span in meta["weight_versions"]] == ["default", "v2"]
+    assert meta["weight_version"] == "v2"
+
+
+async def test_in_place_freezes_what_runs(served: Served, checkpoints: tuple[Path, Path]) -> None:
+    async with served.in_flight(sampling_params={"max_new_tokens": 300, "ignore_eos": True}) as flight:
+        await served.post("/pause_generation", {"mode": "in_place"})
+        assert await served.count_requests() == (1, 0)
+        assert await _update(served, checkpoints[1], weight_version="v2", flush_cache=False) == 200
+        await served.post("/continue_generation")
+        meta = (await flight.last_chunk())["meta_info"]
+    assert meta["num_retractions"] == 0
+    first, second = meta["weight_versions"]
+    assert (first["version"], second["version"]) == ("default", "v2")
+    assert (first["start"], second["end"]) == (0, 300)
+    assert first["end"] == second["start"]
+
+
+async def test_an_update_that_cannot_flush_is_a_400_although_the_weights_changed(
+    served: Served, checkpoints: tuple[Path, Path]
+) -> None:
+    async with served.in_flight():
+        await served.post("/pause_generation", {"mode": "in_place"})
+        assert await _update(served, checkpoints[1], weight_version="v2") == 400
+        info = (await served.client.get("/model_info")).json()
+        assert (info["weight_version"], info["model_path"]) == ("v2", str(checkpoints[1]))
+
+
+async def test_an_update_flushes_the_prefix_cache_unless_told_not_to(
+    served: Served, checkpoints: tuple[Path, Path]
+) -> None:
+    await served.generate(PROMPT)
+    await _update(served, checkpoints[1], flush_cache=False)
+    assert (await served.generate(PROMPT))["meta_info"]["cached_tokens"] == 4
+    await _update(served, checkpoints[1])
+    assert (await served.generate(PROMPT))["meta_info"]["cached_tokens"] == 0
+
+
+async def test_an_update_without_a_version_keeps_the_label(served: Served, checkpoints: tuple[Path, Path]) -> None:
+    await _update(served, checkpoints[1])
+    assert await _version(served) == "default"
+
+
+async def test_an_update_can_abort_everything_first(served: Served, checkpoints: tuple[Path, Path]) -> None:
+    async with served.in_flight() as flight:
+        assert await _update(served, checkpoints[1], abort_all_requests=True) == 200
+        assert (await flight.last_chunk())["meta_info"]["finish_reason"]["type"] == "abort"
+
+
+@pytest.mark.parametrize(("fields", "end"), [({}, "abort"), ({"abort_all_requests": False}, "length")])
+async def test_a_new_label_aborts_everything_unless_told_not_to(
+    served: Served, fields: dict[str, Any], end: str
+) -> None:
+    async with served.in_flight(sampling_params={"max_new_tokens": 300, "ignore_eos": True}) as flight:
+        reply = await served.post("/update_weight_version", {"new_version": "v7", **fields})
+        assert reply.json()["new_version"] == "v7"
+        assert (await flight.last_chunk())["meta_info"]["finish_reason"]["type"] == end
+    assert await _version(served) == "v7"
+
+
+async def test_new_requests_hang_while_paused(served: Served) -> None:
+    await served.post("/pause_generation", {"mode": "in_place"})
+    assert (await served.client.get("/ready")).status_code == 503
+    call = asyncio.create_task(served.generate(PROMPT))
+    while await served.count_requests() != (0, 1):
+        pass
+    assert not call.done()
+    await served.post("/continue_generation")
+    assert len((await call)["output_ids"]) == 4
+    assert (await served.client.get("/ready")).status_code == 200
+
+
+async def test_a_flush_is_refused_while_a_request_runs(served: Served) -> None:
+    async with served.in_flight():
+        assert (await served.post("/flush_cache")).status_code == 400
+    await served.wait_until_idle()
+    assert (await served.post("/flush_cache")).status_code == 200
+
+
+async def test_memory_is_released_by_an_idle_engine_only(served: Served) -> None:
+    async with served.in_flight():
+        assert (await served.post("/release_memory_occupation")).status_code == 400
+    await served.wait_until_idle()
+    assert (await served.post("/release_memory_occupation")).status_code == 200
+    call = asyncio.create_task(served.generate(PROMPT))
+    while await served.count_requests() != (0, 1):
+        pass
+    assert (await served.post("/resume_memory_occupation")).status_code == 200
+    await call
+
+
+async def test_abort_all_ends_everything(serve: Serve) -> None:
+    async with serve(max_batch=1) as served, served.in_flight() as flight:
+        waiting = asyncio.create_task(served.generate(PROMPT))
+        while await served.count_requests() != (1, 1):
+            pass
+        await served.post("/abort_request", {"abort_all": True})
+        assert (await flight.last_chunk())["meta_info"]["finish_reason"]["type"] == "abort"
+        assert (await waiting)["meta_info"]["finish_reason"]["type"] == "abort"
+
+
+@pytest.mark.parametrize("path", ["/health", "/health_generate"])
+async def test_health_tells_an_engine_that_steps_from_one_that_does_not(serve: Serve, path: str) -> None:
+    async with serve(health_timeout_s=0.05, max_batch=1) as served:
+        assert (await served.client.get(path)).status_code == 200
+        async with served.in_flight():
+            assert (await served.client.get(path)).status_code == 200, "a full engine steps"
+        await served.post("/pause_generation", {"mode": "abort"})
+        assert (await served.client.get(path)).status_code == 503
+        await served.post("/continue_generation")
+        assert (await served.client.get(path)).status_code == 200
+        await served.wait_until_idle()
+
+
+async def test_the_engine_says_what_it_is(serve: Serve, checkpoints: tuple[Path, Path]) -> None:
+    async with serve(max_batch=3, seed=9) as served:
+        for path in ("/model_info", "/get_model_info"):
+            info = (await served.client.get(path)).json()
+            assert (info["model_path"], info["is_generation"]) == (str(checkpoints[0]), True)
+        server = (await served.client.get("/server_info")).json()
+        assert (server["max_running_requests"], server["random_seed"]) == (3, 9)
+        assert server["enable_return_routed_experts"] is True
+        (card,) = (await served.client.get("/v1/models")).json()["data"]
+        assert (card["object"], card["max_model_len"]) == ("model", 4096)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "named"),
+    [
+        ("/pause_generation", {"mode": "stop"}, "mode"),
+        ("/update_weights_from_disk", {}, "model_path"),
+        ("/update_weights_from_disk", {"model_path": "x", "flush_cache": 1}, "flush_cache"),
+        ("/update_weight_version", {}, "new_version"),
+        ("/update_weight_version", {"new_version": 3}, "new_version"),
+        ("/abort_request", {}, "rid"),
+        ("/abort_request", {"rid": 1}, "rid"),
+    ],
+)
+async def test_what_is_malformed_is_a_400_and_changes_nothing(
+    served: Served, path: str, body: dict[str, Any], named: str
+) -> None:
+    async with served.in_flight():
+        reply = await served.post(path, body)
+        assert reply.status_code == 400
+        assert reply.json()["object"] == "error"
+        assert named in reply.json()["message"]
+        assert await served.count_requests() == (1, 0)
+        assert (await served.client.get("/ready")).status_code == 200
+
+
+async def test_a_checkpoint_that_cannot_be_read_leaves_the_weights(served: Served, tmp_path: Path) -> None:
+    reply = await served.post("/update_weights_from_disk", {"model_path": str(tmp_path / "nowhere")})
+    assert reply.status_code == 400
+    assert "nowhere" in reply.json()["message"]
+    assert await _version(served) == "default"
+    await served.generate(PROMPT)
