@@ -23,6 +23,7 @@
     |  `- HookError                        422  a picker or postprocessor failed or broke its contract
     |- CapacityError                       429  a limit of the server, named
     |- TokenIntegrityError                 500  a prompt does not start with its parent's path
+    |- PayloadError                      500  a samples payload has another form (raised where it is read)
     |- MatcherError                        500  a message matcher given by import path broke its contract
     `- EngineError                         502  no connection, reset or broken reply
        |- EngineProtocolError              502  the reply lacks or contradicts what a turn needs
@@ -190,6 +191,10 @@ class TokenIntegrityError(TurnkeeperError):
 
 class MatcherError(TurnkeeperError):
     """A message matcher given by import path raised or returned no bool; facts: ``matcher``."""
+
+
+class PayloadError(TurnkeeperError, ValueError):
+    """A samples payload has another form than the wire's."""
 
 
 class EngineError(TurnkeeperError):

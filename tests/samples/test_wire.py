@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from turnkeeper.choices import HistoryKind
-from turnkeeper.errors import AssemblyError
-from turnkeeper.samples import EmptyReason, PayloadError, Sample, SampleStatus, decode_samples, encode_samples
+from turnkeeper.errors import AssemblyError, PayloadError
+from turnkeeper.samples import EmptyReason, Sample, SampleStatus, decode_samples, encode_samples
 from turnkeeper.samples.sample import PrefixCacheInfo, SpecInfo
 from turnkeeper.samples.wire import FIELDS
 

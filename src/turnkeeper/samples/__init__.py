@@ -7,7 +7,6 @@ from turnkeeper.samples.select import Hooks, load_hooks
 from turnkeeper.samples.view import SessionView, view_session
 from turnkeeper.samples.wire import (
     EmptyReason,
-    PayloadError,
     SampleBatch,
     SamplesPayload,
     decode_samples,
@@ -19,7 +18,6 @@ __all__ = [
     "Collection",
     "EmptyReason",
     "Hooks",
-    "PayloadError",
     "Sample",
     "SampleBatch",
     "SampleStatus",

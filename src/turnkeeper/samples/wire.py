@@ -26,7 +26,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from turnkeeper.choices import HistoryKind
-from turnkeeper.errors import AssemblyError, TurnkeeperError
+from turnkeeper.errors import AssemblyError, PayloadError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples.sample import PrefixCacheInfo, Sample, SampleStatus, SpecInfo
 
@@ -134,10 +134,6 @@ FIELDS: tuple[Field, ...] = (
 """What crosses the wire. The docs page and both directions follow this table."""
 
 TENSOR_FIELDS = tuple(field for field in FIELDS if field.dtype is not None)
-
-
-class PayloadError(TurnkeeperError, ValueError):
-    """A samples payload is not in the form of this module."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
