@@ -1,6 +1,6 @@
 """``turnkeeper config``.
 
-1. show prints every option's value and where it came from; secrets stay hidden.
+1. show prints every option's value and where it came from, and what follows from them; secrets stay hidden.
 2. check prints everything that is broken and ends with 2; warnings alone end with 0.
 """
 
@@ -30,7 +30,7 @@ def test_show_prints_every_value_and_its_origin(tmp_path: Path) -> None:
         "--json",
         environment={"TURNKEEPER_MAX_SESSIONS": "5"},
     )
-    shown = json.loads(out)
+    shown = json.loads(out)["options"]
     assert status == 0
     assert list(shown) == [option.key for option in OPTIONS]
     assert shown["gate-timeout"] == {"value": 30.0, "from": "--gate-timeout"}
@@ -47,10 +47,21 @@ def test_show_as_a_table_has_a_row_for_every_option() -> None:
     assert {option.key for option in OPTIONS} <= set(rows)
 
 
+def test_show_prints_what_follows_from_the_options() -> None:
+    _, out, _ = invoke("show", "--use-session-server", "v2", "--session-server-workers", "2", "--json")
+    assert {name: fact["value"] for name, fact in json.loads(out)["derived"].items()} == {
+        "history": "tree",
+        "tools-change": "fork",
+        "truncated": "close",
+        "rows-asked-for": "all",
+        "ports": [30100, 30101],
+    }
+
+
 def test_show_hides_keys() -> None:
     _, out, _ = invoke("show", "--api-key", "s3cret", "--json")
     assert "s3cret" not in out
-    assert json.loads(out)["api-key"]["value"] == ["***"]
+    assert json.loads(out)["options"]["api-key"]["value"] == ["***"]
 
 
 def test_check_prints_everything_that_is_broken() -> None:

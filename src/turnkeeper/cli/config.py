@@ -10,7 +10,7 @@ from rich.text import Text
 from turnkeeper.cli.options import PASS_THROUGH, end_with_error, print_help
 from turnkeeper.config.load import Loaded, Source
 from turnkeeper.config.option import OPTIONS, Option, get_section_title
-from turnkeeper.config.resolve import load_command_line
+from turnkeeper.config.resolve import load_command_line, resolve
 from turnkeeper.config.rules import check
 from turnkeeper.errors import ConfigError
 
@@ -24,7 +24,8 @@ def show(ctx: typer.Context, as_json: bool = typer.Option(False, "--json", help=
     """Print each option's value and where it came from."""
     loaded = _load(ctx.args, "turnkeeper config show", "Print each option's value and where it came from.")
     if as_json:
-        typer.echo(json.dumps({option.key: describe(loaded, option) for option in OPTIONS}, indent=2))
+        options = {option.key: describe(loaded, option) for option in OPTIONS}
+        typer.echo(json.dumps({"options": options, "derived": derive(loaded)}, indent=2))
     else:
         Console().print(render_values(loaded))
 
@@ -49,12 +50,34 @@ def render_values(loaded: Loaded) -> Table:
         if option.section != section:
             section = option.section
             table.add_row(Text(f"\n{get_section_title(section)}", style="bold"))
-        fact = describe(loaded, option)
-        style = "dim" if loaded.origins[option.attribute].source is Source.DEFAULT else ""
-        value = fact["value"]
-        text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
-        table.add_row(Text(option.key, style=style), Text(text, style=style), Text(str(fact["from"]), style=style))
+        is_default = loaded.origins[option.attribute].source is Source.DEFAULT
+        _add_row(table, option.key, describe(loaded, option), style="dim" if is_default else "")
+    table.add_row(Text("\nDerived", style="bold"))
+    for name, fact in derive(loaded).items():
+        _add_row(table, name, fact)
     return table
+
+
+def _add_row(table: Table, name: str, fact: dict[str, object], style: str = "") -> None:
+    value = fact["value"]
+    text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    table.add_row(Text(name, style=style), Text(text, style=style), Text(str(fact["from"]), style=style))
+
+
+def derive(loaded: Loaded) -> dict[str, dict[str, object]]:
+    """Give what follows from the options, JSON-ready, each with the option that it follows from."""
+    config = resolve(loaded)
+    kind = config.history_kind
+    return {
+        "history": {"value": kind, "from": "use-session-server"},
+        "tools-change": {"value": config.get_on_tools_change(kind), "from": "on-tools-change, history"},
+        "truncated": {"value": config.get_on_truncated(kind), "from": "on-truncated, history"},
+        "rows-asked-for": {
+            "value": "added" if config.use_addition_r3 else "all",
+            "from": "pause-generation-mode",
+        },
+        "ports": {"value": config.ports, "from": "session-server-port, session-server-workers"},
+    }
 
 
 def describe(loaded: Loaded, option: Option) -> dict[str, object]:
