@@ -68,10 +68,6 @@ def test_what_miles_starts_a_server_with_is_understood() -> None:
     config = resolve_namespace(argparse.Namespace(**MILES), ("http://e:1",))
     assert config.model.chat_template_path is None
     assert config.model.apply_chat_template_kwargs == {"clear_thinking": False}
-    assert (config.history.session_sample_picker_path, config.history.session_sample_postprocessor_path) == (
-        "drop_retries",
-        "default_postprocess",
-    )
     assert (config.server.session_server_ip, config.ports, config.instance_id) == ("10.0.0.1", (5123,), "abc")
     assert config.timeouts.engine_timeout_s == 900.0
     assert not config.history.save_debug_trajectory_data

@@ -54,13 +54,6 @@ def test_a_default_is_a_value_of_its_option(option: Option) -> None:
         pytest.param("use_session_server", True, "v1", id="version-as-true"),
         pytest.param("use_session_server", False, None, id="version-as-false"),
         pytest.param("use_session_server", "v2", "v2", id="version"),
-        pytest.param(
-            "session_sample_picker_path",
-            "miles.rollout.session.v2.picker_hub.drop_retries",
-            "drop_retries",
-            id="a-trainers-default-hook-is-our-own",
-        ),
-        pytest.param("session_sample_picker_path", "mine.pick", "mine.pick", id="another-hook"),
         pytest.param("save_debug_trajectory_data", "/tmp/x.jsonl", True, id="a-path-means-on"),
         pytest.param("save_debug_trajectory_data", "no", False, id="no-means-off"),
     ],

@@ -159,7 +159,7 @@ CASES = (
     Case(
         id="postprocessor_known",
         breaks={"session_sample_postprocessor_path": "my module.f"},
-        holds={"session_sample_postprocessor_path": "my.module:f"},
+        holds={"session_sample_postprocessor_path": "my.module.f"},
         says=("--session-sample-postprocessor-path 'my module.f'", "default_postprocess"),
     ),
     Case(

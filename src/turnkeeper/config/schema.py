@@ -23,16 +23,6 @@ from turnkeeper.choices import (
 )
 from turnkeeper.jsontypes import JsonObject
 
-HOOK_NAMES = {
-    "miles.rollout.session.v2.picker_hub.drop_retries": "drop_retries",
-    "miles.rollout.session.v2.postprocessor_hub.default_postprocess": "default_postprocess",
-}
-"""Hook paths that trainers name by default, and our own hooks that do the same: theirs are never imported."""
-
-
-def _get_own_hook(value: Any) -> Any:
-    return HOOK_NAMES.get(value, value) if isinstance(value, str) else value
-
 
 def _parse_object(value: Any) -> Any:
     try:
@@ -152,9 +142,9 @@ class History(Section):
     """A request that extends a turn which ended by length. Unset: `bridge` under v1, `close` under v2."""
     sample_past_truncation: bool = False
     """Let samples go on behind a truncated turn, flagged; otherwise they end there."""
-    session_sample_picker_path: Annotated[str, BeforeValidator(_get_own_hook)] = "drop_retries"
+    session_sample_picker_path: str = "drop_retries"
     """Which leaves become samples under v2: drop_retries, keep_siblings, or an import path."""
-    session_sample_postprocessor_path: Annotated[str, BeforeValidator(_get_own_hook)] = "default_postprocess"
+    session_sample_postprocessor_path: str = "default_postprocess"
     """What happens to picked samples under v2: default_postprocess, or an import path."""
     save_debug_trajectory_data: Annotated[bool, BeforeValidator(_is_given)] = False
     """Put each sample's messages into its metadata."""

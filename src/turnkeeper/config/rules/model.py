@@ -1,7 +1,7 @@
 """Rules about the model and its conversations: checkpoint, family, template, matcher, hooks."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from turnkeeper.config.option import BY_ATTRIBUTE
@@ -10,6 +10,7 @@ from turnkeeper.errors import ConfigError
 from turnkeeper.matching.matcher import MATCHERS
 from turnkeeper.rendering.arguments import merge_fixed
 from turnkeeper.rendering.families import FAMILIES, get_family
+from turnkeeper.samples.select import PICKERS, POSTPROCESSORS
 
 
 @rule(when="a session server is on", must="`--hf-checkpoint` is given")
@@ -90,21 +91,22 @@ def template_arguments(at: Situation) -> str | None:
 @rule(when="always", must="`--session-message-matcher` is a matcher or an import path")
 def matcher_known(at: Situation) -> str | None:
     """Know the matcher."""
-    return _find_unknown("session_message_matcher", at.settings.history.session_message_matcher, tuple(MATCHERS))
+    name = at.settings.history.session_message_matcher.replace(":", ".")
+    return _find_unknown("session_message_matcher", name, MATCHERS)
 
 
 @rule(when="always", must="`--session-sample-picker-path` is a picker or an import path")
 def picker_known(at: Situation) -> str | None:
     """Know the picker."""
     name = at.settings.history.session_sample_picker_path
-    return _find_unknown("session_sample_picker_path", name, ("drop_retries", "keep_siblings"))
+    return _find_unknown("session_sample_picker_path", name, PICKERS)
 
 
 @rule(when="always", must="`--session-sample-postprocessor-path` is a postprocessor or an import path")
 def postprocessor_known(at: Situation) -> str | None:
     """Know the postprocessor."""
     name = at.settings.history.session_sample_postprocessor_path
-    return _find_unknown("session_sample_postprocessor_path", name, ("default_postprocess",))
+    return _find_unknown("session_sample_postprocessor_path", name, POSTPROCESSORS)
 
 
 def _find_objection(act: Callable[[], object]) -> str | None:
@@ -116,10 +118,11 @@ def _find_objection(act: Callable[[], object]) -> str | None:
     return None
 
 
-def _find_unknown(attribute: str, name: str, names: tuple[str, ...]) -> str | None:
-    parts = name.replace(":", ".").split(".")
-    if name in names or (len(parts) > 1 and all(part.isidentifier() for part in parts)):
+def _find_unknown(attribute: str, name: str, known: Iterable[str]) -> str | None:
+    parts = name.split(".")
+    if name in known or (len(parts) > 1 and all(part.isidentifier() for part in parts)):
         return None
+    names = [name for name in known if "." not in name]
     near = difflib.get_close_matches(name, names, n=1)
     guess = f"did you mean {near[0]}? " if near else ""
     flag = BY_ATTRIBUTE[attribute].flag
