@@ -1,6 +1,7 @@
 """Back ends that generate: the seam, the wires that speak it, and what pauses and weight updates mean for a turn."""
 
 from turnkeeper.engines.check import build_completion, check_generation, choose_versions
+from turnkeeper.engines.clock import Clock, SystemClock
 from turnkeeper.engines.engine import (
     Engine,
     EngineReport,
@@ -10,23 +11,36 @@ from turnkeeper.engines.engine import (
     RelayReply,
     RelayRequest,
 )
+from turnkeeper.engines.gate import Gate
 from turnkeeper.engines.http import EngineClient
+from turnkeeper.engines.message import build_parser
 from turnkeeper.engines.pool import EnginePool, Member
+from turnkeeper.engines.reading import RunnerOptions
+from turnkeeper.engines.runner import TurnOutcome, TurnRunner
 from turnkeeper.engines.sglang import SglangEngine
+from turnkeeper.engines.watch import EngineWatch
 
 __all__ = [
+    "Clock",
     "Engine",
     "EngineClient",
     "EnginePool",
     "EngineReport",
     "EngineState",
+    "EngineWatch",
+    "Gate",
     "GenerateRequest",
     "Generation",
     "Member",
     "RelayReply",
     "RelayRequest",
+    "RunnerOptions",
     "SglangEngine",
+    "SystemClock",
+    "TurnOutcome",
+    "TurnRunner",
     "build_completion",
+    "build_parser",
     "check_generation",
     "choose_versions",
 ]

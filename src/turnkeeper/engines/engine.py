@@ -39,7 +39,7 @@ def encode_ids(ids: TokenIds) -> bytes:
     return orjson.dumps(ids, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GenerateRequest:
     """One turn to generate."""
 

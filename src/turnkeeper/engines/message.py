@@ -4,13 +4,18 @@ Pure. Canonical means: ``role``, ``content`` as a string, ``reasoning_content`` 
 some, arguments in the spelling that came.
 """
 
+import hashlib
 from typing import cast
 
 import orjson
 
+from turnkeeper.core.tokens import TokenIds
+from turnkeeper.engines.engine import GenerateRequest
+from turnkeeper.engines.joining import ParseMessage
 from turnkeeper.engines.reply import expect_object
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.rendering import ParsedReply, Renderer, parse_completion
 
 
 def canonicalise_message(message: JsonObject, url: str) -> JsonObject:
@@ -42,3 +47,34 @@ def _canonicalise_call(call: object, url: str) -> JsonObject:
         "type": "function",
         "function": {"name": str(function.get("name") or ""), "arguments": arguments},
     }
+
+
+def build_message(reply: ParsedReply, rid: str) -> JsonObject:
+    """The message that our own parsers read; calls without an id get one that follows from ``rid`` and their place."""
+    message: JsonObject = {"role": "assistant", "content": reply.content}
+    if reply.reasoning:
+        message["reasoning_content"] = reply.reasoning
+    if reply.tool_calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id or name_call(rid, place),
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for place, call in enumerate(reply.tool_calls)
+        ]
+    return message
+
+
+def name_call(rid: str, place: int) -> str:
+    """An id for a tool call that has none: the same for the same attempt and place, another for every other."""
+    return "call_" + hashlib.blake2b(f"{rid}/{place}".encode(), digest_size=12).hexdigest()
+
+
+def build_parser(renderer: Renderer) -> ParseMessage:
+    """Reads ids by the family's format, thinking that the prompt opened included."""
+
+    def parse(request: GenerateRequest, ids: TokenIds) -> Message:
+        return build_message(parse_completion(renderer.parser(request.prompt_ids[-64:]), ids.tolist()), request.rid)
+
+    return parse

@@ -1,0 +1,105 @@
+"""An eye on the engines.
+
+1. A pause that an engine began by itself closes the gate, its end opens it.
+2. Versions are asked for once, and again only after the trainer has spoken; engines that name none are not asked twice.
+3. A look that began before the trainer spoke is out of date.
+4. It looks more often while paused or alert, at once when poked, and callers share a look.
+"""
+
+import asyncio
+
+from engines.fakes import URL, FakeEngine
+from turnkeeper.choices import PauseMode
+from turnkeeper.engines.engine import EngineReport, EngineState
+from turnkeeper.engines.gate import Gate
+from turnkeeper.engines.watch import EngineWatch
+from turnkeeper.testing.clock import ManualClock, settle
+
+
+class Desk:
+    """A watch with everything it needs."""
+
+    def __init__(self) -> None:
+        self.engine = FakeEngine()
+        self.clock = ManualClock()
+        self.gate = Gate(self.clock)
+        self.watch = EngineWatch(self.engine, self.gate, self.clock, interval_s=2.0, alert_interval_s=0.25)
+
+
+async def test_a_pause_that_is_seen_closes_the_gate_and_its_end_opens_it() -> None:
+    desk = Desk()
+    desk.engine.state = EngineState.PAUSED
+    await desk.watch.look()
+    assert (desk.gate.is_open, desk.watch.state) == (False, EngineState.PAUSED)
+    desk.engine.state = EngineState.UNREACHABLE
+    await desk.watch.look()
+    assert (desk.gate.is_open, desk.watch.state) == (True, EngineState.UNREACHABLE)
+    desk.engine.state = EngineState.SERVING
+    await desk.watch.look()
+    assert desk.watch.state is EngineState.SERVING
+
+
+async def test_versions_are_asked_for_once_and_again_after_the_trainer_spoke() -> None:
+    desk = Desk()
+    assert await desk.watch.fetch_versions() == {URL: "1"}
+    await desk.watch.fetch_versions()
+    assert desk.engine.probes == 1
+    desk.watch.note_version(URL, "2")
+    assert await desk.watch.fetch_versions() == {URL: "2"}
+    desk.gate.pause(PauseMode.RETRACT)
+    assert desk.watch.find_version(URL) is None, "the trainer may change it at any time now"
+    desk.engine.version = "3"
+    assert await desk.watch.fetch_versions() == {URL: "3"}
+    assert desk.engine.probes == 2
+
+
+async def test_engines_that_name_no_version_are_not_asked_twice() -> None:
+    desk = Desk()
+    desk.engine.version = None
+    assert await desk.watch.fetch_versions() == {}
+    assert await desk.watch.fetch_versions() == {}
+    assert desk.engine.probes == 1
+
+
+async def test_a_look_from_before_the_trainer_spoke_is_out_of_date() -> None:
+    desk = Desk()
+    begun, answer = asyncio.Event(), asyncio.Event()
+
+    async def slow_probe() -> tuple[EngineReport, ...]:
+        begun.set()
+        await answer.wait()
+        return (EngineReport(url=URL, state=EngineState.PAUSED, weight_version="old"),)
+
+    desk.gate.pause(PauseMode.RETRACT)
+    desk.engine.probe = slow_probe  # type: ignore[method-assign]
+    look = asyncio.create_task(desk.watch.look())
+    await begun.wait()
+    desk.gate.resume()
+    answer.set()
+    await look
+    assert desk.gate.is_open
+    assert desk.watch.find_version(URL) is None
+
+
+async def test_callers_at_the_same_time_share_a_look() -> None:
+    desk = Desk()
+    await asyncio.gather(*(desk.watch.look() for _ in range(5)))
+    assert desk.engine.probes == 1
+
+
+async def test_it_looks_more_often_while_something_is_about_to_change() -> None:
+    desk = Desk()
+    run = asyncio.create_task(desk.watch.run())
+    await desk.clock.wait_for_sleepers(1)
+    assert desk.engine.probes == 1
+    await desk.clock.advance(1.0)
+    assert desk.engine.probes == 1
+    desk.watch.alert(1.0)
+    await settle()
+    assert desk.engine.probes == 2
+    await desk.clock.advance(0.5)
+    assert desk.engine.probes == 4
+    desk.gate.pause(PauseMode.RETRACT)
+    await desk.clock.advance(10.0)
+    assert desk.engine.probes == 44
+    run.cancel()
