@@ -139,12 +139,13 @@ class LiveRequest:
             spans.append(VersionSpan(version=version, start=start, end=start + len(list(group))))
         return tuple(spans)
 
-    def tell_result(self, finish: Finish, versions: Sequence[str]) -> Result:
-        """End: tell the listener the result and hand it back."""
+    def end(self, finish: Finish, versions: Sequence[str]) -> Result:
+        """The request's result; `tell` gives it to the listener."""
+        self.close_epoch()
         self.finish = finish
         self._text.finish()
         is_computed = self.is_computed
-        result = Result(
+        return Result(
             rid=self.request.rid,
             finish=finish,
             text=self._text.text,
@@ -158,8 +159,10 @@ class LiveRequest:
             cached_tokens=self.cached_tokens if is_computed else None,
             experts=self.kv.experts[: len(self.ids) - 1].copy() if self.kv is not None and is_computed else None,
         )
+
+    def tell(self, result: Result) -> None:
+        """Give the listener the result."""
         self._listener(result)
-        return result
 
     def _tell_delta(self, version: str) -> None:
         fresh = _tokens(self._sampled[self._told :])

@@ -78,7 +78,7 @@ class Scheduler:
         self._max_batch = max_batch
         self._seed = seed
         self._trace = trace
-        self._prefill_tokens = prefill_tokens
+        self.prefill_tokens = prefill_tokens
         self._stamps = [stamp]
         self._cache = PrefixCache()
         self._waiting: deque[LiveRequest] = deque()
@@ -139,7 +139,7 @@ class Scheduler:
         """Compute one forward for all that run, and let the finished go."""
         self._admit()
         chunks: dict[int, Chunk] = {}
-        budget = self._prefill_tokens
+        budget = self.prefill_tokens
         for index, live in enumerate(self._running):
             assert live.kv is not None, "who runs has a buffer"
             missing = live.ids[live.kv.length :]
@@ -242,10 +242,11 @@ class Scheduler:
             self._end(live, Finish(kind=FinishKind.ABORT, message=message))
 
     def _end(self, live: LiveRequest, finish: Finish) -> None:
-        live.close_epoch()
-        result = live.tell_result(finish, [stamp.version for stamp in self._stamps])
+        """Who hears the result finds its line in the trace, and its tokens in the prefix cache."""
+        result = live.end(finish, [stamp.version for stamp in self._stamps])
         if self._trace is not None and live.request.is_traced:
             self._trace(live, result, self._stamps)
         if live.kv is not None:
             self._cache.store(live.ids, live.kv, live.request.cache_salt)
             live.kv = None
+        live.tell(result)
