@@ -38,5 +38,8 @@ fix: $(VENV)/.dev            ## format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+bench: $(VENV)/.demo         ## tokens a second of the embedded engine
+	$(BIN)/python -m turnkeeper.bench.engine $(ARGS)
+
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Measurements, each a module with a command line: ``python -m turnkeeper.bench.engine``."""
