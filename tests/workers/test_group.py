@@ -2,7 +2,8 @@
 
 1. Each child gets its task.
 2. When one ends, all end, and its status is the group's.
-3. A group that is told to end ends its children; children whose parent was killed end by themselves.
+3. A group that is told to end ends its children, a child that does not listen after its grace or at the second time.
+4. Children whose parent was killed end by themselves.
 
 No test waits by the clock: a pipe that every child holds ends when the last of them has.
 """
@@ -21,14 +22,14 @@ from turnkeeper.workers.group import run_group
 
 CHILD = textwrap.dedent(
     """
-    import signal, sys
+    import os, signal, sys
     from turnkeeper.workers.group import read_task
     task = read_task().decode()
     print(task, flush=True)
     if task.startswith("exit"):
         sys.exit(int(task.split()[1]))
     if task == "ignore":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"told\\n"))
         print("ignoring", flush=True)
     while True:
         signal.pause()
@@ -82,6 +83,16 @@ def test_a_child_that_does_not_end_is_killed() -> None:
         assert read_lines(process, 3) == ["b", "ignore", "ignoring"]
         process.send_signal(signal.SIGTERM)
         rest, _ = process.communicate(timeout=60)
+        assert (rest, process.returncode) == ("told\n", 0)
+
+
+def test_the_second_signal_kills() -> None:
+    with start("ignore", "ignore") as process:
+        assert read_lines(process, 4) == ["ignore", "ignore", "ignoring", "ignoring"]
+        process.send_signal(signal.SIGTERM)
+        assert read_lines(process, 2) == ["told", "told"]
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=25)
         assert (rest, process.returncode) == ("", 0)
 
 

@@ -20,7 +20,7 @@ _LENGTH = struct.Struct("<Q")
 def run_group(command: Sequence[str], tasks: Sequence[bytes], *, grace_s: float) -> int:
     """Run one process a task until one ends or this process is told to, then end all of them.
 
-    Call it in the main thread: it answers SIGTERM and SIGINT while it runs.
+    Call it in the main thread: it answers SIGTERM and SIGINT while it runs. The second one kills.
 
     Args:
         command: the program of every child; it starts with `read_task`.
@@ -32,16 +32,23 @@ def run_group(command: Sequence[str], tasks: Sequence[bytes], *, grace_s: float)
     """
     ended: SimpleQueue[int] = SimpleQueue()
 
+    children: list[subprocess.Popen[bytes]] = []
+    is_ending = False
+
     def end(_number: int, _frame: FrameType | None) -> None:
+        if is_ending:
+            for child in children:
+                child.kill()
         ended.put(0)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    children: list[subprocess.Popen[bytes]] = []
     try:
         for task in tasks:
             children.append(_start(command, task))
             threading.Thread(target=_report, args=(children[-1], ended), daemon=True).start()
-        return ended.get()
+        status = ended.get()
+        is_ending = True
+        return status
     finally:
         _end(children, grace_s)
         for number, handler in before.items():
