@@ -45,6 +45,9 @@ class EngineRequest:
     is_streamed: bool = False
     """Whether deltas are wanted before the result."""
 
+    routing_key: str = ""
+    """Whom it is for, as its sender says in the header ``X-SMG-Routing-Key``; only the trace repeats it."""
+
     is_traced: bool = True
     """Whether the KV trace gets a line of it."""
 

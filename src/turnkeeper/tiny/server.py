@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -23,7 +24,7 @@ from turnkeeper.tiny.chatstream import ChunkWriter
 from turnkeeper.tiny.control import MODEL_NAME, ControlRoutes
 from turnkeeper.tiny.engine import TinyEngine
 from turnkeeper.tiny.fields import parse_body
-from turnkeeper.tiny.request import Delta, OutputTokens, Result
+from turnkeeper.tiny.request import Delta, EngineRequest, OutputTokens, Result
 from turnkeeper.tiny.wire import GenerateCall, MetaOptions, build_meta_info, encode_logprobs, parse_generate
 
 
@@ -77,7 +78,9 @@ class GenerateRoute:
         text = fields.text("text")
         ids = self._engine.codec.tokenizer.encode(text) if text else None
         call = parse_generate(fields, self._engine.shape, ids)
-        call = replace(call, meta=_restrict(call.meta, self._engine))
+        call = replace(
+            call, meta=_restrict(call.meta, self._engine), request=_keep_routing_key(call.request, request.headers)
+        )
         self._engine.require_free(call.request.rid)
         if call.request.is_streamed:
             return EventStream(self._stream(call, started))
@@ -112,7 +115,9 @@ class ChatRoute:
         fields = parse_body(await request.body())
         engine = self._engine
         call = parse_chat(fields, engine.shape, engine.codec, model=MODEL_NAME, created=int(time.time()))
-        call = replace(call, meta=_restrict(call.meta, engine))
+        call = replace(
+            call, meta=_restrict(call.meta, engine), request=_keep_routing_key(call.request, request.headers)
+        )
         engine.require_free(call.request.rid)
         if call.request.is_streamed:
             return EventStream(self._stream(call))
@@ -131,6 +136,10 @@ class ChatRoute:
                 for chunk in writer.write(update):
                     yield encode_event(chunk)
         yield DONE
+
+
+def _keep_routing_key(request: EngineRequest, headers: Headers) -> EngineRequest:
+    return replace(request, routing_key=headers.get("x-smg-routing-key", ""))
 
 
 def _restrict(meta: MetaOptions, engine: TinyEngine) -> MetaOptions:

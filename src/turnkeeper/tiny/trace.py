@@ -3,6 +3,7 @@
 Fields of a line::
 
     rid, prompt_ids, output_ids
+    routing_key       the request's header ``X-SMG-Routing-Key``: a session server's session id; "" without one
     logprobs          of the output, at ``temperature``
     temperature       as asked; 0 is reported with logprobs at 1
     is_plain          whether nothing but the temperature shaped the logprobs (no penalty, bias, banned stop)
@@ -58,6 +59,7 @@ def build_line(live: LiveRequest, result: Result, stamps: Sequence[WeightStamp])
     seen = sorted({int(stamp) for epoch in live.epochs for stamp in epoch.stamps})
     return {
         "rid": result.rid,
+        "routing_key": live.request.routing_key,
         "prompt_ids": live.request.prompt_ids.tolist(),
         "output_ids": result.tokens.ids,
         "logprobs": result.tokens.logprobs,
