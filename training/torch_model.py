@@ -11,9 +11,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from turnkeeper.tiny.shape import TinyShape, parameter_shapes
+from turnkeeper.tiny.shape import TinyShape, Weights, parameter_shapes
 
 NORM_EPSILON = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Episodes one behind the other, without padding: N tokens of B episodes, at most `length` long."""
+
+    episodes: int
+    length: int
+    ids_N: Tensor
+    places_N: Tensor
+    """Where each token stands in a padded, flattened [B * length]."""
+    selected: Tensor
+    """Of which tokens the successor is to be predicted, as indices into N."""
+    targets: Tensor
+    """These successors."""
+    owners: Tensor
+    """Which episode each target belongs to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +38,7 @@ class Output:
     """What one forward pass gives."""
 
     logits: Tensor
-    """[selected positions, V]."""
+    """[targets, V]."""
     balance: Tensor
     """How unevenly the experts are used, mean over layers: 1 when all are used alike, E when only one is."""
     loads_LE: Tensor
@@ -42,17 +59,17 @@ class TorchModel(nn.Module):
     def __getitem__(self, name: str) -> Tensor:
         return self.weights[name.replace(".", "/")]
 
-    def forward(self, prefix_P: Tensor, suffix_BS: Tensor, selected: Tensor) -> Output:
-        """Predict what follows the selected positions of the suffixes.
+    @torch.no_grad()
+    def load(self, weights: Weights) -> None:
+        """Take over the weights of a checkpoint."""
+        for name, tensor in weights.items():
+            self[name].copy_(torch.from_numpy(tensor))
 
-        Args:
-            prefix_P: ids of the shared start.
-            suffix_BS: ids of the batch, padded at the right.
-            selected: indices into the flattened [B * S].
-        """
-        (batch, length), start = suffix_BS.shape, len(prefix_P)
-        # The prefix stands before the flattened suffixes, so that all but attention works on one matrix [P + B*S, D].
-        x = self["embed"][torch.cat([prefix_P, suffix_BS.flatten()])]
+    def forward(self, prefix_P: Tensor, batch: Batch) -> Output:
+        """Predict the batch's targets behind the shared start `prefix_P` (ids)."""
+        start, length = len(prefix_P), batch.length
+        # Prefix and suffixes stand in one matrix [P + N, D] for all but attention, without any padding.
+        x = self["embed"][torch.cat([prefix_P, batch.ids_N])]
         rotation = _rotation(start + length, self.shape)
         mask = torch.ones(length, start + length, dtype=torch.bool).tril(start)
         balances: list[Tensor] = []
@@ -64,7 +81,7 @@ class TorchModel(nn.Module):
             x = x + mixed
             balances.append(balance)
             loads.append(load)
-        logits = _norm(x[start:][selected], self["final_norm"]) @ self["embed"].T
+        logits = _norm(x[start:][batch.selected], self["final_norm"]) @ self["embed"].T
         return Output(logits=logits, balance=torch.stack(balances).mean(), loads_LE=torch.stack(loads))
 
     def _mix_experts(self, h: Tensor, layer: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -114,9 +131,9 @@ def _rotate(x: Tensor, rotation: tuple[Tensor, Tensor], first: int) -> Tensor:
 
 
 def _attend(
-    qkv: Tensor, start: int, batch: int, rotation: tuple[Tensor, Tensor], mask: Tensor, shape: TinyShape
+    qkv: Tensor, start: int, batch: Batch, rotation: tuple[Tensor, Tensor], mask: Tensor, shape: TinyShape
 ) -> Tensor:
-    """Attention of the prefix to itself, and of each suffix to the prefix and itself: [P + B*S, 3D] -> [P + B*S, D]."""
+    """Attention of the prefix to itself, and of each suffix to the prefix and itself: [P + N, 3D] -> [P + N, D]."""
 
     def split(rows: Tensor, count: int, first: int) -> tuple[Tensor, Tensor, Tensor]:
         parts = rows.view(count, -1, 3, shape.num_attention_heads, shape.head_dim).permute(2, 0, 3, 1, 4)
@@ -126,9 +143,10 @@ def _attend(
         return heads.transpose(1, 2).reshape(-1, shape.hidden_size)
 
     q, k, v = split(qkv[:start], 1, 0)
-    q_s, k_s, v_s = split(qkv[start:], batch, start)
-    k_all = torch.cat([k.expand(batch, -1, -1, -1), k_s], dim=2)
-    v_all = torch.cat([v.expand(batch, -1, -1, -1), v_s], dim=2)
+    padded = qkv.new_zeros(batch.episodes * batch.length, qkv.shape[-1]).index_copy(0, batch.places_N, qkv[start:])
+    q_s, k_s, v_s = split(padded, batch.episodes, start)
+    k_all = torch.cat([k.expand(batch.episodes, -1, -1, -1), k_s], dim=2)
+    v_all = torch.cat([v.expand(batch.episodes, -1, -1, -1), v_s], dim=2)
     prefix = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     suffix = functional.scaled_dot_product_attention(q_s, k_all, v_all, attn_mask=mask)
-    return torch.cat([join(prefix), join(suffix)])
+    return torch.cat([join(prefix), join(suffix)[batch.places_N]])

@@ -8,10 +8,9 @@ Needs torch on a CPU, nothing else. The same arguments give the same weights on 
 """
 
 import argparse
-import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,27 +22,14 @@ from torch.nn import functional
 
 from training.episodes import ANSWERS, Episode, encode_episodes, system_text
 from training.muon import Muon
-from training.torch_model import TorchModel
+from training.torch_model import Batch, TorchModel
 from turnkeeper.tiny.shape import TinyShape, parameter_shapes
 from turnkeeper.tiny.tasks import held_out_tasks, training_tasks
 
 DATA = Path(__file__).parent.parent / "src" / "turnkeeper" / "tiny" / "data"
 BALANCE_WEIGHT = 0.02
 BATCHES_A_CHUNK = 8
-"""Episodes are sorted by length within so many batches, to pad little."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Episodes side by side."""
-
-    inputs_BS: Tensor
-    selected: Tensor
-    """Where, in the flattened inputs, an assistant token is to be predicted."""
-    targets: Tensor
-    """The assistant tokens at these places."""
-    owner: Tensor
-    """Which episode each belongs to."""
+"""How many batches are drawn and encoded together."""
 
 
 def main() -> None:
@@ -65,18 +51,18 @@ def main() -> None:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * rate
         batch = next(batches)
-        output = model(prefix, batch.inputs_BS, batch.selected)
+        output = model(prefix, batch)
         loss = functional.cross_entropy(output.logits, batch.targets)
         (loss + BALANCE_WEIGHT * output.balance).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        tokens += batch.inputs_BS.numel()
+        tokens += len(batch.ids_N)
         if step % args.report == 0 or step == args.steps:
             spread = output.loads_LE.min().item(), output.loads_LE.max().item()
             print(
-                f"step {step:5} loss {loss.item():.4f} solve {estimate_solved(model, prefix, probe):.3f} "
+                f"step {step:5} loss {loss.item():.4f} {report_probe(model, prefix, probe)} "
                 f"load {spread[0]:.3f}-{spread[1]:.3f} {tokens / (time.monotonic() - began):.0f} tok/s "
                 f"{time.monotonic() - began:.0f} s",
                 flush=True,
@@ -86,31 +72,41 @@ def main() -> None:
 
 
 def build_batch(episodes: list[Episode]) -> Batch:
-    """Pad the episodes and find what is to be predicted."""
+    """Lay episodes out and find what is to be predicted."""
     length = max(len(episode.ids) for episode in episodes) - 1
-    inputs = torch.zeros(len(episodes), length, dtype=torch.long)
+    ids: list[int] = []
+    places: list[int] = []
     selected: list[int] = []
     targets: list[int] = []
-    owner: list[int] = []
+    owners: list[int] = []
     for row, episode in enumerate(episodes):
-        inputs[row, : len(episode.ids) - 1] = torch.tensor(episode.ids[:-1])
-        for place, is_trained in enumerate(episode.is_trained[1:]):
-            if is_trained:
-                selected.append(row * length + place)
-                targets.append(episode.ids[place + 1])
-                owner.append(row)
+        for place, (token, following) in enumerate(pairwise(episode.ids)):
+            if episode.is_trained[place + 1]:
+                selected.append(len(ids))
+                targets.append(following)
+                owners.append(row)
+            ids.append(token)
+            places.append(row * length + place)
     return Batch(
-        inputs_BS=inputs, selected=torch.tensor(selected), targets=torch.tensor(targets), owner=torch.tensor(owner)
+        episodes=len(episodes),
+        length=length,
+        ids_N=torch.tensor(ids),
+        places_N=torch.tensor(places),
+        selected=torch.tensor(selected),
+        targets=torch.tensor(targets),
+        owners=torch.tensor(owners),
     )
 
 
 @torch.no_grad()
-def estimate_solved(model: TorchModel, prefix: Tensor, batch: Batch) -> float:
-    """The mean probability that sampling plays an episode exactly so, whichever final text it takes."""
-    output = model(prefix, batch.inputs_BS, batch.selected)
-    logprobs = -functional.cross_entropy(output.logits, batch.targets, reduction="none")
-    sums = torch.zeros(len(batch.inputs_BS)).index_add(0, batch.owner, logprobs)
-    return (sums.exp() * len(ANSWERS)).mean().item()
+def report_probe(model: TorchModel, prefix: Tensor, batch: Batch) -> str:
+    """The loss on held-out episodes, and the mean probability that sampling plays one exactly so.
+
+    Whichever final text it takes: that is left to chance in training too.
+    """
+    losses = functional.cross_entropy(model(prefix, batch).logits, batch.targets, reduction="none")
+    sums = torch.zeros(batch.episodes).index_add(0, batch.owners, losses)
+    return f"held-out loss {losses.mean().item():.4f} solve {((-sums).exp() * len(ANSWERS)).mean().item():.3f}"
 
 
 def export(model: TorchModel, path: Path) -> None:
@@ -120,14 +116,11 @@ def export(model: TorchModel, path: Path) -> None:
 
 
 def _stream_batches(tokenizer: Tokenizer, size: int, seed: int) -> Iterator[Batch]:
-    rng = random.Random(seed)
     chunk = 0
     while True:
         tasks = training_tasks(size * BATCHES_A_CHUNK, seed=seed * 1_000_000 + chunk)
-        episodes = sorted(encode_episodes(tokenizer, tasks, seed=chunk), key=lambda episode: len(episode.ids))
-        starts = list(range(0, len(episodes), size))
-        rng.shuffle(starts)
-        for start in starts:
+        episodes = encode_episodes(tokenizer, tasks, seed=chunk)
+        for start in range(0, len(episodes), size):
             yield build_batch(episodes[start : start + size])
         chunk += 1
 
