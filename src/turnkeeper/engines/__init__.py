@@ -11,6 +11,7 @@ from turnkeeper.engines.engine import (
     RelayReply,
     RelayRequest,
 )
+from turnkeeper.engines.fleet import EngineFleet, UpdateReport
 from turnkeeper.engines.gate import Gate
 from turnkeeper.engines.http import EngineClient
 from turnkeeper.engines.message import build_parser
@@ -24,6 +25,7 @@ __all__ = [
     "Clock",
     "Engine",
     "EngineClient",
+    "EngineFleet",
     "EnginePool",
     "EngineReport",
     "EngineState",
@@ -39,6 +41,7 @@ __all__ = [
     "SystemClock",
     "TurnOutcome",
     "TurnRunner",
+    "UpdateReport",
     "build_completion",
     "build_parser",
     "check_generation",

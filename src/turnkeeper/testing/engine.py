@@ -113,6 +113,10 @@ class ScriptedEngine:
         """Every request, in the order of arrival."""
         self.generations: list[RecordedRequest] = []
         """Those that generate."""
+        self.control_answers: dict[str, tuple[int, bytes]] = {}
+        """Status and body for other routes by path, instead of the engine's own answer."""
+        self.on_request: Callable[[RecordedRequest], object] | None = None
+        """Called with every request as it arrives."""
         self.hang_ups = 0
         """How many clients went away before their reply was due."""
         self.has_ready_route = True
@@ -176,6 +180,8 @@ class ScriptedEngine:
             return
         request = await _read_request(scope, receive)
         self.requests.append(request)
+        if self.on_request is not None:
+            self.on_request(request)
         if request.path in GENERATE_PATHS and request.method == "POST":
             answer = await self._generate(request, receive)
         else:
@@ -183,6 +189,8 @@ class ScriptedEngine:
         await _send_answer(answer, send)
 
     def _answer(self, request: RecordedRequest) -> _Answer:
+        if given := self.control_answers.get(request.path):
+            return _Answer(status=given[0], body=given[1])
         handler = self._control.get((request.method, request.path))
         if handler is None or (request.path == "/ready" and not self.has_ready_route):
             return _Answer(status=404, body=b'{"detail":"Not Found"}')
