@@ -22,6 +22,7 @@
     |- AssemblyError                       422  turns do not make a sample
     |  `- HookError                        422  a picker or postprocessor failed or broke its contract
     |- CapacityError                       429  a limit of the server, named
+    |- ServerUnreachableError              503  the client found no session server
     |- TokenIntegrityError                 500  a prompt does not start with its parent's path
     |- PayloadError                      500  a samples payload has another form (raised where it is read)
     |- MatcherError                        500  a message matcher given by import path broke its contract
@@ -182,6 +183,13 @@ class CapacityError(TurnkeeperError):
     """A limit of the server is reached; the message names it."""
 
     status = 429
+    is_retryable = True
+
+
+class ServerUnreachableError(TurnkeeperError):
+    """The client found no session server, or got no answer in time; facts: ``url``."""
+
+    status = 503
     is_retryable = True
 
 
