@@ -149,6 +149,7 @@ class ChatDialect:
 
     name = "chat"
     path = "v1/chat/completions"
+    count_path = None
 
     def build_response_id(self, hex_digits: str) -> str:
         """``chatcmpl-...``, as clients know it."""

@@ -87,6 +87,11 @@ class Dialect(Protocol):
         """Where its turns are posted, behind ``/sessions/{id}/``: ``v1/chat/completions``."""
         ...
 
+    @property
+    def count_path(self) -> str | None:
+        """Where clients ask for the length of a prompt, behind ``/sessions/{id}/``; None where they do not."""
+        ...
+
     def build_response_id(self, hex_digits: str) -> str:
         """Spell 32 random hex digits as this dialect's id of a reply."""
         ...

@@ -1,0 +1,121 @@
+"""The application: one table of routes, one OpenAPI document.
+
+FastAPI gives the frame (lifespan, routing, ``/docs``); every handler is plain ASGI, so that a body is read once, with
+its limit, and errors have one shape. The table below is also what the OpenAPI document is made of.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.routing import Route
+
+from turnkeeper import __version__
+from turnkeeper.errors import RouteNotServedError
+from turnkeeper.http.dialects import DIALECTS, Dialect
+from turnkeeper.http.exchange import Exchange, Receive, Scope, Send
+from turnkeeper.http.failure import answer_or_explain
+from turnkeeper.http.openapi import describe_routes
+from turnkeeper.http.routes import Handler, Routes
+from turnkeeper.http.turns import TokenCountHandler, TurnHandler
+from turnkeeper.service.service import SessionService
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteRow:
+    """One row of the table of routes."""
+
+    methods: tuple[str, ...]
+    path: str
+    summary: str
+    app: Any
+    """An ASGI application."""
+    is_listed: bool = True
+    """Whether the OpenAPI document shows it."""
+
+
+def build_app(service: SessionService) -> FastAPI:
+    """The ASGI application over a service; its lifespan starts and closes the service."""
+
+    @asynccontextmanager
+    async def live(_: FastAPI) -> AsyncGenerator[None]:
+        service.start()
+        yield
+        await service.close()
+
+    app = FastAPI(title="turnkeeper", version=__version__, lifespan=live, redoc_url=None)
+    rows = build_rows(service)
+    # Before FastAPI's own routes, and in this order: the pass-through takes what is left.
+    app.router.routes[:0] = [Route(row.path, row.app, methods=list(row.methods)) for row in rows if row.is_listed]
+    app.router.routes += [Route(row.path, row.app, methods=list(row.methods)) for row in rows if not row.is_listed]
+    app.router.default = answer_unknown
+    app.router.redirect_slashes = False
+    listed = [(row.methods, row.path, row.summary) for row in rows if row.is_listed]
+    app.openapi = lambda: describe_routes(listed, version=__version__)
+    return app
+
+
+def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
+    """The table of routes, in the order in which they are tried."""
+    routes = Routes(service)
+    turns = [row for dialect in DIALECTS for row in _build_turn_rows(service, dialect)]
+    return (
+        *turns,
+        _row("POST", "/sessions", "Open a session.", routes.create_session),
+        _row("GET", "/sessions", "List the sessions.", routes.list_sessions),
+        _row("GET HEAD", "/sessions/{session_id}", "Show a session: its records and metadata.", routes.get_session),
+        _row("DELETE", "/sessions/{session_id}", "End a session.", routes.delete_session),
+        _row("POST", "/sessions/{session_id}/samples", "Collect training samples.", routes.collect_samples),
+        _row("GET HEAD", "/sessions/{session_id}/v1/models", "List the models.", routes.list_models),
+        _row("GET HEAD", "/v1/models", "List the models.", routes.list_models),
+        _row("GET HEAD", "/sessions/{session_id}/v1", "Answer a probe.", routes.probe),
+        _row("GET HEAD", "/", "Answer a probe.", routes.probe),
+        _row("GET HEAD", "/health", "Say whether the server and its engines are well.", routes.health),
+        _row("POST", "/engine/pause", "Hold new turns back while weights are updated.", routes.pause_engines),
+        _row("POST", "/engine/continue", "Let turns go on.", routes.continue_engines),
+        _row("POST", "/engine/abort", "End every turn in flight for good.", routes.abort_turns),
+        RouteRow(
+            methods=("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"),
+            path="/sessions/{session_id}/{path:path}",
+            summary="Pass anything else through to the session's engine.",
+            app=Handler(routes.relay),
+            is_listed=False,
+        ),
+    )
+
+
+def _row(methods: str, path: str, summary: str, handle: Any) -> RouteRow:
+    return RouteRow(methods=tuple(methods.split()), path=path, summary=summary, app=Handler(handle))
+
+
+def _build_turn_rows(service: SessionService, dialect: Dialect) -> tuple[RouteRow, ...]:
+    handler = TurnHandler(service, dialect)
+    rows = [
+        RouteRow(
+            methods=("POST",), path=f"{prefix}/{dialect.path}", summary=f"Take a turn ({dialect.name}).", app=handler
+        )
+        for prefix in ("/sessions/{session_id}", "")
+    ]
+    if dialect.count_path is None:
+        return tuple(rows)
+    counter = TokenCountHandler(service, dialect)
+    rows += [
+        RouteRow(
+            methods=("POST",), path=f"{prefix}/{dialect.count_path}", summary="Count a prompt's tokens.", app=counter
+        )
+        for prefix in ("/sessions/{session_id}", "")
+    ]
+    return tuple(rows)
+
+
+async def answer_unknown(scope: Scope, receive: Receive, send: Send) -> None:
+    """What no route takes."""
+    if scope["type"] != "http":
+        return
+
+    async def refuse(exchange: Exchange) -> None:
+        raise RouteNotServedError(f"there is no {exchange.method} {exchange.path}", hint="/docs lists the routes")
+
+    await answer_or_explain(Exchange(scope, receive, send), refuse)

@@ -1,0 +1,136 @@
+"""One HTTP exchange over plain ASGI: body in, response out, and whether the client is still there.
+
+Owns framing and the watch for hang-ups. Knows no routes and no dialects.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from turnkeeper.errors import BodyTooLargeError, RequestError
+from turnkeeper.service.flight import ClientGoneError
+
+Scope: TypeAlias = MutableMapping[str, Any]
+AsgiMessage: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
+Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
+"""ASGI's own untyped dicts."""
+
+JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
+
+
+class Exchange:
+    """One request and its response.
+
+    As a context manager it ends the watch for a hang-up with the block.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.query: str = scope.get("query_string", b"").decode("latin-1")
+        self.path_params: Mapping[str, str] = scope.get("path_params", {})
+        self.header_items: tuple[tuple[str, str], ...] = tuple(
+            (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]
+        )
+        self.headers: Mapping[str, str] = dict(self.header_items)
+        self.is_started = False
+        self._receive = receive
+        self._send = send
+        self._watch: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client was seen to close its connection."""
+        return self._watch is not None and self._watch.done()
+
+    async def read_body(self, limit_bytes: int) -> bytes:
+        """The whole body; memory stays bounded by the limit, chunked or not.
+
+        Raises:
+            BodyTooLargeError: it is longer than the limit.
+            ClientGoneError: the client closed its connection before the end.
+        """
+        self._check_stated_length(limit_bytes)
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            if size > limit_bytes:
+                raise _too_large(size, limit_bytes)
+            if not message.get("more_body", False):
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def watch(self) -> None:
+        """Look out for a hang-up from now on; only after the body was read."""
+        self._watch = asyncio.create_task(self._wait_until_gone())
+
+    def call_when_gone(self, callback: Callable[[], None]) -> None:
+        """Call back once the client hangs up; soon if it has. Only after ``watch``."""
+        assert self._watch is not None
+        self._watch.add_done_callback(lambda task: None if task.cancelled() else callback())
+
+    async def respond(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bool:
+        """Send a whole response; True when it was written and the client was still there."""
+        sized = {**(headers or {}), "content-length": str(len(body))}
+        await self.start(status, sized.items())
+        return await self.finish(body)
+
+    async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        """Send status and headers."""
+        self.is_started = True
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
+
+    async def write(self, chunk: bytes) -> None:
+        """Send a part of the body."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def finish(self, chunk: bytes = b"") -> bool:
+        """Send the last part of the body; True when it was written and the client was still there.
+
+        The part goes out before the end is declared: from then on a hang-up can no longer be told from a proper end.
+        """
+        await self.write(chunk)
+        await asyncio.sleep(0)  # lets a hang-up that has already been read be seen
+        was_there = not self.is_gone
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        return was_there
+
+    async def _wait_until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def _check_stated_length(self, limit_bytes: int) -> None:
+        stated = self.headers.get("content-length")
+        if stated is None:
+            return
+        if not stated.isdecimal():
+            raise RequestError(f"content-length must be a number, got {stated!r}")
+        if int(stated) > limit_bytes:
+            raise _too_large(int(stated), limit_bytes)
+
+
+def _too_large(size: int, limit_bytes: int) -> BodyTooLargeError:
+    return BodyTooLargeError(
+        f"the body has at least {size} bytes, the limit is {limit_bytes}",
+        hint="--max-body-bytes raises it",
+        limit_bytes=limit_bytes,
+    )

@@ -1,0 +1,46 @@
+"""Errors as responses: one place that turns an exception into status, headers and body.
+
+The control plane says ``{"error": "<message>", "code": "<snake_case>"}``; a turn's dialect says it in its own form.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.http.dialects.dialect import Dialect
+from turnkeeper.http.exchange import JSON_HEADERS, Exchange
+from turnkeeper.http.headers import build_error_headers
+from turnkeeper.http.jsonbody import encode_json
+from turnkeeper.service.flight import ClientGoneError
+
+logger = logging.getLogger("turnkeeper.http")
+
+
+def render_control_error(error: TurnkeeperError) -> bytes:
+    """The control plane's error body."""
+    return encode_json({"error": str(error), "code": error.code})
+
+
+def explain(error: Exception) -> TurnkeeperError:
+    """The error as one of ours; what nobody foresaw is logged and hides its details."""
+    if isinstance(error, TurnkeeperError):
+        return error
+    logger.error("unforeseen %s", type(error).__name__, exc_info=error)
+    return TurnkeeperError(f"internal error: {type(error).__name__}", hint="the server's log has the details")
+
+
+async def answer_or_explain(
+    exchange: Exchange, handle: Callable[[Exchange], Awaitable[None]], dialect: Dialect | None = None
+) -> None:
+    """Run a handler; an error becomes a response, as long as none was started. Nobody is told who has left."""
+    try:
+        await handle(exchange)
+    except ClientGoneError:
+        return
+    except Exception as raised:
+        if exchange.is_started:
+            raise
+        error = explain(raised)
+        status = dialect.choose_status(error) if dialect else error.http_status
+        body = dialect.render_error(error) if dialect else render_control_error(error)
+        await exchange.respond(status, body, {**JSON_HEADERS, **build_error_headers(error)})

@@ -1,0 +1,187 @@
+"""The routes that are served beside turns, one handler each: sessions, samples, probes, engines, pass-through.
+
+A handler parses, calls the service and renders; what it raises becomes a response in one place.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+from urllib.parse import parse_qs, quote
+
+from turnkeeper.engines import RelayRequest
+from turnkeeper.errors import RequestError
+from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
+from turnkeeper.http.failure import answer_or_explain
+from turnkeeper.http.headers import read_session_key
+from turnkeeper.http.jsonbody import encode_json, parse_optional_object
+from turnkeeper.http.passthrough import check_passage
+from turnkeeper.jsontypes import JsonObject, is_object
+from turnkeeper.service.control import parse_pause_mode
+from turnkeeper.service.service import SessionService
+from turnkeeper.service.settings import parse_length, parse_new_session
+
+Handle: TypeAlias = Callable[[Exchange], Awaitable[None]]
+
+SAMPLES_HEADERS = {"content-type": "application/octet-stream"}
+_SAMPLES_FIELDS = ("max_seq_len", "metadata")
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A handler as an ASGI application."""
+
+    handle: Handle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        async with Exchange(scope, receive, send) as exchange:
+            await answer_or_explain(exchange, self.handle)
+
+
+class Routes:
+    """The handlers over one service."""
+
+    def __init__(self, service: SessionService) -> None:
+        self._service = service
+
+    async def create_session(self, exchange: Exchange) -> None:
+        """``POST /sessions``."""
+        self._check_key(exchange)
+        new = parse_new_session(await self._read_object(exchange))
+        await _send_json(exchange, {"session_id": self._service.create(new)})
+
+    async def list_sessions(self, exchange: Exchange) -> None:
+        """``GET /sessions``."""
+        self._check_key(exchange)
+        query = parse_qs(exchange.query)
+        limit = _read_limit(query.get("limit", [str(_PAGE)])[-1])
+        after = query.get("after", [None])[-1]
+        await _send_json(exchange, self._service.list_sessions(after=after, limit=limit))
+
+    async def get_session(self, exchange: Exchange) -> None:
+        """``GET /sessions/{id}``; ``HEAD`` says whether there is one."""
+        self._check_key(exchange)
+        session_id = exchange.path_params["session_id"]
+        if exchange.method == "HEAD":
+            self._service.get_session_id(session_id)
+            await exchange.respond(200)
+            return
+        with_rows = parse_qs(exchange.query).get("rows", ["0"])[-1] in ("1", "true")
+        body = await self._service.describe(session_id, with_rows=with_rows)
+        await exchange.respond(200, body, JSON_HEADERS)
+
+    async def delete_session(self, exchange: Exchange) -> None:
+        """``DELETE /sessions/{id}``."""
+        self._check_key(exchange)
+        self._service.delete(exchange.path_params["session_id"])
+        await exchange.respond(204)
+
+    async def collect_samples(self, exchange: Exchange) -> None:
+        """``POST /sessions/{id}/samples``."""
+        self._check_key(exchange)
+        body = await self._read_object(exchange)
+        metadata = _read_samples_metadata(body)
+        payload = await self._service.collect(
+            exchange.path_params["session_id"],
+            max_seq_len=parse_length(body.get("max_seq_len"), "max_seq_len"),
+            agent_metadata=metadata,
+        )
+        headers = {**SAMPLES_HEADERS, "content-length": str(payload.size_bytes)}
+        await exchange.start(200, headers.items())
+        for chunk in payload.iter_chunks():
+            await exchange.write(bytes(chunk))
+        await exchange.finish()
+
+    async def relay(self, exchange: Exchange) -> None:
+        """Any other route of a session: passed through to its engine."""
+        self._check_key(exchange)
+        session_id, path = exchange.path_params["session_id"], exchange.path_params["path"]
+        self._service.get_session_id(session_id)
+        check_passage(path, allow_unrecorded=self._service.config.server.allow_unrecorded)
+        with self._service.count_request():
+            call = RelayRequest(
+                method=exchange.method,
+                path=quote(f"/{path.lstrip('/')}"),
+                query=exchange.query,
+                headers=exchange.header_items,
+                body=await exchange.read_body(self._service.config.limits.max_body_bytes),
+                session_id=session_id,
+            )
+            reply = await self._service.relay(session_id, call)
+        await exchange.respond(reply.status, reply.body, dict(reply.headers))
+
+    async def list_models(self, exchange: Exchange) -> None:
+        """``GET /v1/models``, of a session or not; no engine is asked."""
+        self._check_session(exchange)
+        model = {"id": self._service.model_name, "object": "model", "created": 0, "owned_by": "turnkeeper"}
+        await _send_json(exchange, {"object": "list", "data": [model]})
+
+    async def probe(self, exchange: Exchange) -> None:
+        """``GET`` and ``HEAD`` of the places that clients look at before they begin."""
+        self._check_session(exchange)
+        await _send_json(exchange, {"status": "ok"})
+
+    async def health(self, exchange: Exchange) -> None:
+        """``GET /health``."""
+        await _send_json(exchange, self._service.describe_health())
+
+    async def pause_engines(self, exchange: Exchange) -> None:
+        """``POST /engine/pause``."""
+        self._check_key(exchange)
+        body = await self._read_object(exchange)
+        mode = parse_pause_mode(body.get("mode"))
+        await _send_json(exchange, await self._service.control.pause(mode, forward=_read_forward(body)))
+
+    async def continue_engines(self, exchange: Exchange) -> None:
+        """``POST /engine/continue``."""
+        self._check_key(exchange)
+        forward = _read_forward(await self._read_object(exchange))
+        await _send_json(exchange, await self._service.control.resume(forward=forward))
+
+    async def abort_turns(self, exchange: Exchange) -> None:
+        """``POST /engine/abort``."""
+        self._check_key(exchange)
+        await _send_json(exchange, {"sessions": self._service.abort_all()})
+
+    async def _read_object(self, exchange: Exchange) -> JsonObject:
+        return parse_optional_object(await exchange.read_body(self._service.config.limits.max_body_bytes))
+
+    def _check_key(self, exchange: Exchange) -> None:
+        self._service.check_key(read_session_key(exchange.headers))
+
+    def _check_session(self, exchange: Exchange) -> None:
+        if "session_id" in exchange.path_params:
+            self._service.get_session_id(exchange.path_params["session_id"])
+
+
+async def _send_json(exchange: Exchange, value: JsonObject) -> None:
+    body = encode_json(value)
+    if exchange.method == "HEAD":
+        await exchange.start(200, [*JSON_HEADERS.items(), ("content-length", str(len(body)))])
+        await exchange.finish()
+        return
+    await exchange.respond(200, body, JSON_HEADERS)
+
+
+def _read_samples_metadata(body: JsonObject) -> JsonObject | None:
+    for name in body:
+        if name not in _SAMPLES_FIELDS:
+            raise RequestError(f"{name} is not a field of samples", hint="known: max_seq_len, metadata", param=name)
+    metadata = body.get("metadata")
+    if metadata is not None and not is_object(metadata):
+        raise RequestError("metadata must be an object", param="metadata")
+    return metadata
+
+
+def _read_forward(body: JsonObject) -> bool:
+    forward = body.get("forward", False)
+    if not isinstance(forward, bool):
+        raise RequestError(f"forward must be true or false, got {forward!r}", param="forward")
+    return forward
+
+
+def _read_limit(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= _PAGE:
+        raise RequestError(f"limit must be a number from 1 to {_PAGE}, got {text!r}", param="limit")
+    return int(text)

@@ -1,0 +1,140 @@
+"""The hot route: an agent's turn, in any dialect, streamed or not.
+
+::
+
+    body -> dialect -> service.begin_turn -> (engine) -> reply rendered -> turn recorded -> bytes written -> confirmed
+
+Everything that can be refused without the engine is refused before a status line is sent. A stream's status line is
+held back for ``--stream-header-delay``: whatever fails before has its real status; heartbeats follow after it.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from turnkeeper.core.idempotency import read_retry_marks
+from turnkeeper.errors import AuthenticationError, SessionNotFoundError
+from turnkeeper.http.dialects import AgentCall, Dialect, ParseContext, ReplyStream
+from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
+from turnkeeper.http.failure import answer_or_explain, explain
+from turnkeeper.http.headers import read_session_key, select_harness_headers, select_trace_headers
+from turnkeeper.http.jsonbody import encode_json, parse_object
+from turnkeeper.http.sse import STREAM_HEADERS
+from turnkeeper.service.flight import Delivery, Receipt
+from turnkeeper.service.order import TurnOrder
+from turnkeeper.service.service import SessionService
+
+
+@dataclass(frozen=True, slots=True)
+class TurnHandler:
+    """An ASGI application for the turns of one dialect, with the session in the path or behind the key."""
+
+    service: SessionService
+    dialect: Dialect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        async with Exchange(scope, receive, send) as exchange:
+            await answer_or_explain(exchange, self._answer, self.dialect)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        session_id = find_session_id(exchange, self.service)
+        with self.service.count_request():
+            body = await exchange.read_body(self.service.config.limits.max_body_bytes)
+            context = ParseContext(headers=exchange.headers, decode_token=self.service.decode_token)
+            call = self.dialect.parse_request(parse_object(body), context)
+            exchange.watch()
+            delivery = await self.service.begin_turn(session_id, self._build_order(call, exchange))
+            exchange.call_when_gone(delivery.detach)
+            answer = self._stream if call.wants_stream else self._reply
+            await answer(exchange, call, delivery)
+
+    def _build_order(self, call: AgentCall, exchange: Exchange) -> TurnOrder:
+        return TurnOrder(
+            request=call.request,
+            headers=select_harness_headers(exchange.headers),
+            trace=select_trace_headers(exchange.headers),
+            marks=read_retry_marks(exchange.headers),
+            build_response_id=self.dialect.build_response_id,
+        )
+
+    async def _reply(self, exchange: Exchange, call: AgentCall, delivery: Delivery) -> None:
+        receipt = await delivery.wait(call.render_reply)
+        delivery.close(was_written=await exchange.respond(200, receipt.body, JSON_HEADERS))
+
+    async def _stream(self, exchange: Exchange, call: AgentCall, delivery: Delivery) -> None:
+        stream = call.open_stream(delivery.response_id)
+        waiting = asyncio.ensure_future(delivery.wait(stream.finish))
+        try:
+            if not await _is_soon(waiting, self.service.config.timeouts.stream_header_delay_s):
+                await exchange.start(200, STREAM_HEADERS.items())
+                await self._keep_alive(exchange, stream, waiting)
+            await self._finish(exchange, stream, waiting, delivery)
+        finally:
+            waiting.cancel()
+
+    async def _keep_alive(self, exchange: Exchange, stream: ReplyStream, waiting: asyncio.Future[Receipt]) -> None:
+        while True:
+            await exchange.write(stream.heartbeat())
+            if await _is_soon(waiting, self.service.config.timeouts.stream_heartbeat_s):
+                return
+
+    async def _finish(
+        self, exchange: Exchange, stream: ReplyStream, waiting: asyncio.Future[Receipt], delivery: Delivery
+    ) -> None:
+        try:
+            receipt = await waiting
+        except Exception as error:
+            if not exchange.is_started:
+                raise
+            await exchange.finish(stream.fail(explain(error)))
+            return
+        if not exchange.is_started:
+            await exchange.start(200, STREAM_HEADERS.items())
+        delivery.close(was_written=await exchange.finish(receipt.body))
+
+
+def find_session_id(exchange: Exchange, service: SessionService) -> str:
+    """The session a request is for: that of its path, else the one that its key names.
+
+    Raises:
+        AuthenticationError: no key, or no session behind it.
+    """
+    session_id = exchange.path_params.get("session_id")
+    if session_id is not None:
+        service.check_key(read_session_key(exchange.headers))
+        return session_id
+    key = read_session_key(exchange.headers)
+    try:
+        return service.get_session_id(key or "")
+    except SessionNotFoundError as error:
+        raise AuthenticationError(
+            "the key names no session" if key else "a key that names a session is missing",
+            hint="send the session id as Authorization: Bearer or x-api-key",
+        ) from error
+
+
+async def _is_soon(waiting: asyncio.Future[Receipt], delay_s: float) -> bool:
+    """Whether there is a result within the delay."""
+    done, _ = await asyncio.wait({waiting}, timeout=delay_s)
+    return bool(done)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCountHandler:
+    """An ASGI application that says how many tokens a turn's prompt would have. It changes nothing."""
+
+    service: SessionService
+    dialect: Dialect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        async with Exchange(scope, receive, send) as exchange:
+            await answer_or_explain(exchange, self._answer, self.dialect)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        session_id = find_session_id(exchange, self.service)
+        body = await exchange.read_body(self.service.config.limits.max_body_bytes)
+        context = ParseContext(headers=exchange.headers, decode_token=self.service.decode_token)
+        call = self.dialect.parse_request(parse_object(body), context)
+        count = await self.service.count_tokens(session_id, call.request)
+        await exchange.respond(200, encode_json({"input_tokens": count}), JSON_HEADERS)

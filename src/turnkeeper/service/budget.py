@@ -1,0 +1,53 @@
+"""How many tokens a turn may still sample. Pure."""
+
+from dataclasses import dataclass
+
+from turnkeeper.errors import ContextLengthError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The token limit of one engine call."""
+
+    max_tokens: int | None
+    """What the engine is asked for; None asks for no limit."""
+    asked_tokens: int | None = None
+    """What was asked for, where it had to be lowered."""
+
+
+def plan_budget(*, prompt_tokens: int, asked_tokens: int | None, limit_tokens: int | None) -> Budget:
+    """Fit what was asked for into what the limit leaves.
+
+    ::
+
+        limit  |------------------------------|
+        prompt |-----------------|
+        asked                    |~~~~~~~~~~~~~~~~~~~|   lowered to what is left
+
+    Args:
+        prompt_tokens: length of the whole prompt.
+        asked_tokens: the request's token limit; None asks for no limit, which becomes all that is left.
+        limit_tokens: the most tokens of prompt and completion together; None for no limit.
+
+    Raises:
+        ContextLengthError: the prompt leaves no room for a single token.
+    """
+    if limit_tokens is None:
+        return Budget(max_tokens=asked_tokens)
+    left = limit_tokens - prompt_tokens
+    if left < 1:
+        raise ContextLengthError(
+            f"This model's maximum context length is {limit_tokens} tokens. However, your messages resulted in "
+            f"{prompt_tokens} tokens. Please reduce the length of the messages.",
+            prompt_tokens=prompt_tokens,
+            limit_tokens=limit_tokens,
+            param="messages",
+        )
+    if asked_tokens is None or asked_tokens <= left:
+        return Budget(max_tokens=left if asked_tokens is None else asked_tokens)
+    return Budget(max_tokens=left, asked_tokens=asked_tokens)
+
+
+def choose_limit(*limits: int | None) -> int | None:
+    """The smallest of the limits that are set."""
+    return min((limit for limit in limits if limit is not None), default=None)

@@ -1,0 +1,199 @@
+"""From options to a service: reads the checkpoint, makes the engines' clients, joins the parts. Wiring only."""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import orjson
+
+from turnkeeper.choices import EngineKind
+from turnkeeper.config.checkpoint import read_checkpoint
+from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.engines import Engine, EngineClient, EnginePool, Member, SglangEngine
+from turnkeeper.engines.clock import Clock, SystemClock
+from turnkeeper.engines.gate import Gate
+from turnkeeper.engines.reading import RunnerOptions
+from turnkeeper.engines.runner import TurnRunner
+from turnkeeper.engines.watch import EngineWatch
+from turnkeeper.errors import ConfigError, EngineError
+from turnkeeper.jsontypes import JsonObject, is_object
+from turnkeeper.matching import load_matcher
+from turnkeeper.rendering import Checkpoint, Renderer, build_renderer
+from turnkeeper.routing import RoutingShape, read_routing_shape
+from turnkeeper.samples import CollectOptions, load_hooks
+from turnkeeper.service.control import EngineControl
+from turnkeeper.service.registry import Registry
+from turnkeeper.service.service import SessionService
+from turnkeeper.service.turns import TurnService
+
+CONTROL_TIMEOUT_S = 60.0
+"""The longest that an engine may take to pause or go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What tests replace."""
+
+    clock: Clock
+    draw_bytes: Callable[[int], bytes]
+    """A source of randomness that nobody can guess."""
+
+    @classmethod
+    def real(cls) -> "Outside":
+        """The machine's clock and randomness."""
+        return cls(clock=SystemClock(), draw_bytes=secrets.token_bytes)
+
+
+def build_service(config: ResolvedConfig, *, outside: Outside | None = None) -> SessionService:
+    """Everything behind the front doors, from options.
+
+    Raises:
+        ConfigError: the checkpoint folder, a hook or the matcher cannot work; the message names the option.
+    """
+    checkpoint = load_checkpoint(config)
+    renderer = build_renderer(
+        checkpoint,
+        config.model.tito_model,
+        template_kwargs=config.model.apply_chat_template_kwargs,
+        format_time=time.strftime,
+    )
+    client = EngineClient(timeout_s=config.timeouts.engine_timeout_s, pool_size=config.limits.max_in_flight)
+    return join_service(
+        config,
+        renderer=renderer,
+        checkpoint_config=checkpoint.config,
+        engine=build_engine(config, client),
+        client=client,
+        outside=outside or Outside.real(),
+    )
+
+
+def join_service(
+    config: ResolvedConfig,
+    *,
+    renderer: Renderer,
+    checkpoint_config: JsonObject,
+    engine: Engine,
+    client: EngineClient,
+    outside: Outside,
+) -> SessionService:
+    """The same, from parts that are made."""
+    clock = outside.clock
+    gate = Gate(clock)
+    watch = EngineWatch(engine, gate, clock, interval_s=config.timeouts.probe_interval_s)
+    runner = TurnRunner(engine, gate, watch, clock, _build_runner_options(config, renderer, checkpoint_config))
+    turns = TurnService(
+        runner=runner,
+        watch=watch,
+        renderer=renderer,
+        config=config,
+        clock=clock,
+        draw_bytes=outside.draw_bytes,
+        context_length=_find_context_length(checkpoint_config),
+    )
+    return SessionService(
+        config=config,
+        registry=Registry(
+            max_sessions=config.limits.max_sessions,
+            tombstone_ttl_s=config.limits.tombstone_ttl_s,
+            draw_bytes=outside.draw_bytes,
+        ),
+        turns=turns,
+        engine=engine,
+        client=client,
+        watch=watch,
+        control=EngineControl(gate=gate, watch=watch, forward=partial(call_engines, client, config.engine.backend_url)),
+        renderer=renderer,
+        matcher=load_matcher(config.history.session_message_matcher),
+        collect_options=CollectOptions(
+            hooks=load_hooks(
+                config.history.session_sample_picker_path, config.history.session_sample_postprocessor_path
+            ),
+            on_recomputed=config.routing.r3_recomputed,
+            past_truncation=config.history.sample_past_truncation,
+        ),
+        clock=clock,
+    )
+
+
+def load_checkpoint(config: ResolvedConfig) -> Checkpoint:
+    """Read the checkpoint folder.
+
+    Raises:
+        ConfigError: there is none, or it lacks a file.
+    """
+    if config.model.hf_checkpoint is None:
+        raise ConfigError("a checkpoint folder is missing", hint="--hf-checkpoint names it")
+    template = config.model.chat_template_path
+    return read_checkpoint(
+        Path(config.model.hf_checkpoint), chat_template_path=None if template is None else Path(template)
+    )
+
+
+def build_engine(config: ResolvedConfig, client: EngineClient) -> Engine:
+    """The engines behind one seam."""
+    if config.engine.engine is EngineKind.VLLM:
+        raise ConfigError("--engine vllm is not served yet", hint="--engine sglang")
+    members = [Member(url=url.rstrip("/"), engine=SglangEngine(url, client)) for url in config.engine.backend_url]
+    return members[0].engine if len(members) == 1 else EnginePool(members, now=time.monotonic)
+
+
+async def call_engines(client: EngineClient, urls: Sequence[str], path: str, body: JsonObject) -> list[JsonObject]:
+    """Call a control route of each engine in turn; stops at the first that fails."""
+    answers: list[JsonObject] = []
+    for url in urls:
+        answers.append(await _call_engine(client, url, path, orjson.dumps(body)))
+        if not answers[-1]["ok"]:
+            break
+    return answers
+
+
+async def _call_engine(client: EngineClient, url: str, path: str, body: bytes) -> JsonObject:
+    try:
+        reply = await client.post_json(f"{url.rstrip('/')}{path}", body, timeout_s=CONTROL_TIMEOUT_S)
+    except EngineError as error:
+        return {"url": url, "ok": False, "error": error.message}
+    error = None if reply.status == 200 else f"{reply.status} {reply.excerpt()}"
+    return {"url": url, "ok": error is None, "error": error}
+
+
+def _build_runner_options(config: ResolvedConfig, renderer: Renderer, checkpoint_config: JsonObject) -> RunnerOptions:
+    return RunnerOptions(
+        pause_mode=config.engine.pause_generation_mode,
+        on_abort=config.engine.on_abort,
+        abort_grace_s=config.timeouts.abort_grace_s,
+        gate_timeout_s=config.timeouts.gate_timeout_s,
+        max_attempts=config.engine.abort_attempts,
+        shape=_read_shape(config, checkpoint_config),
+        on_bad_rows=config.routing.on_bad_rows,
+        rows_kept=config.routing.r3_rows,
+        on_recomputed=config.routing.r3_recomputed,
+        stop_token_ids=renderer.stop_token_ids,
+    )
+
+
+def _read_shape(config: ResolvedConfig, checkpoint_config: JsonObject) -> RoutingShape | None:
+    if not config.routing.use_rollout_routing_replay:
+        return None
+    model = config.model
+    shape = read_routing_shape(
+        checkpoint_config, layers=model.num_layers, topk=model.moe_router_topk, experts=model.num_experts
+    )
+    if shape is None:
+        raise ConfigError(
+            "--use-rollout-routing-replay needs a mixture of experts, and config.json describes none",
+            hint="--num-layers, --moe-router-topk and --num-experts say what config.json does not",
+        )
+    return shape
+
+
+def _find_context_length(checkpoint_config: JsonObject) -> int | None:
+    inner = checkpoint_config.get("text_config")
+    for source in (inner if is_object(inner) else {}, checkpoint_config):
+        length = source.get("max_position_embeddings")
+        if isinstance(length, int) and not isinstance(length, bool) and length > 0:
+            return length
+    return None

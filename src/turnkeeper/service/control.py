@@ -1,0 +1,86 @@
+"""What a trainer says about the engines: pause, continue, abort. And what is known of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from turnkeeper.choices import PauseMode
+from turnkeeper.engines import EngineState
+from turnkeeper.engines.gate import Gate
+from turnkeeper.engines.watch import EngineWatch
+from turnkeeper.errors import EngineError, RequestError
+from turnkeeper.jsontypes import JsonObject
+
+Forward = Callable[[str, JsonObject], Awaitable[Sequence[JsonObject]]]
+"""Calls a control route of every engine; each answer is ``{"url", "ok", "error"}``."""
+
+
+class EngineControl:
+    """The gate in front of the engines, as a trainer works it."""
+
+    def __init__(self, *, gate: Gate, watch: EngineWatch, forward: Forward) -> None:
+        self._gate = gate
+        self._watch = watch
+        self._forward = forward
+        self._changing = asyncio.Lock()
+
+    @property
+    def state(self) -> EngineState:
+        """Serving, paused or unreachable."""
+        return self._watch.state
+
+    async def pause(self, mode: PauseMode, *, forward: bool) -> JsonObject:
+        """Hold new turns back; with ``forward`` every engine is paused first.
+
+        Raises:
+            RequestError: the engines are paused in another mode.
+            EngineError: an engine refused or was not there; nothing has changed here.
+        """
+        async with self._changing:
+            if self._gate.mode not in (None, mode):
+                raise RequestError(f"the engines are paused in mode {self._gate.mode}, not {mode}", param="mode")
+            engines = await self._call_engines("/pause_generation", {"mode": str(mode)}) if forward else ()
+            self._gate.pause(mode)
+            return self._describe(engines)
+
+    async def resume(self, *, forward: bool) -> JsonObject:
+        """Let turns go on; with ``forward`` every engine goes on first.
+
+        Raises:
+            EngineError: an engine refused or was not there; nothing has changed here.
+        """
+        async with self._changing:
+            engines = await self._call_engines("/continue_generation", {}) if forward else ()
+            self._gate.resume()
+            return self._describe(engines)
+
+    def abort(self) -> None:
+        """End every turn in flight for good."""
+        self._gate.abort_turns()
+
+    async def _call_engines(self, path: str, body: JsonObject) -> Sequence[JsonObject]:
+        answers = await self._forward(path, body)
+        failed = [answer for answer in answers if not answer["ok"]]
+        if failed:
+            said = "; ".join(f"{answer['url']}: {answer['error']}" for answer in failed)
+            raise EngineError(f"{path} failed: {said}", url=failed[0]["url"])
+        return answers
+
+    def _describe(self, engines: Sequence[JsonObject]) -> JsonObject:
+        mode = self._gate.mode
+        listed: list[Any] = list(engines) or [
+            {"url": report.url, "ok": report.state is not EngineState.UNREACHABLE, "error": report.error or None}
+            for report in self._watch.reports
+        ]
+        return {"state": "paused" if mode else "serving", "mode": mode, "engines": listed}
+
+
+def parse_pause_mode(value: Any) -> PauseMode:
+    """Read a pause mode.
+
+    Raises:
+        RequestError: it is none.
+    """
+    if not isinstance(value, str) or value not in set(PauseMode):
+        raise RequestError(f"mode must be one of {', '.join(PauseMode)}, got {value!r}", param="mode")
+    return PauseMode(value)

@@ -1,0 +1,76 @@
+"""One session as the service holds it: the pure session, its settings, and what is in flight.
+
+Owns nothing but state; who may change it when is decided in ``turns`` and ``registry``.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnkeeper.core.session import Session
+from turnkeeper.core.turn import Turn
+from turnkeeper.ids import SessionId, TurnId
+from turnkeeper.jsontypes import is_array, is_object
+from turnkeeper.service.flight import Flight
+from turnkeeper.service.settings import NewSession
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SessionEntry:
+    """One session and what happens to it right now."""
+
+    id: SessionId
+    session: Session
+    settings: NewSession
+    created_at: float
+    """Unix seconds."""
+    used_at: float
+    """Unix seconds when its last request ended."""
+    ttl_s: float
+    limit_tokens: int | None
+    """Token limit of a path; None for none."""
+    busy: int = 0
+    """Requests of any kind that are being answered."""
+    flights: dict[int, Flight] = field(default_factory=dict[int, Flight])
+    """Engine calls in progress, by the number of their pending turn."""
+    by_digest: dict[str, list[TurnId]] = field(default_factory=dict[str, list[TurnId]])
+    """The turns of each request digest, in commit order."""
+    keys: dict[TurnId, str] = field(default_factory=dict[TurnId, str])
+    """The idempotency key under which a turn was asked for, where there was one."""
+    lost: set[TurnId] = field(default_factory=set[TurnId])
+    """Turns whose reply was cut off on its way and never delivered since."""
+    size_bytes: int = 0
+    """What its turns take in memory."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight, so that it may be evicted."""
+        return not self.busy and not self.flights
+
+    def is_expired(self, now: float) -> bool:
+        """Whether it was idle for longer than its time to live."""
+        return self.is_idle and now - self.used_at >= self.ttl_s
+
+    def add_turn(self, turn: Turn, key: str) -> None:
+        """Note a committed turn for retries and for the memory account."""
+        self.by_digest.setdefault(turn.request.digest, []).append(turn.id)
+        if key:
+            self.keys[turn.id] = key
+        self.size_bytes += measure_turn(turn)
+
+
+def measure_turn(turn: Turn) -> int:
+    """What a turn takes in memory, in bytes: arrays exactly, texts by their length, the rest by a constant."""
+    completion = turn.completion
+    arrays = turn.prompt.ids.nbytes + completion.ids.nbytes + completion.logprobs.nbytes
+    rows = completion.rows.size_bytes if completion.rows is not None else 0
+    indexer = completion.indexer_rows.nbytes if completion.indexer_rows is not None else 0
+    texts = sum(_measure_text(message) for message in (*turn.messages, completion.message))
+    return arrays + rows + indexer + texts + 2048
+
+
+def _measure_text(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value) + 50
+    if is_object(value):
+        return sum(_measure_text(item) for item in value.values()) + 100
+    return sum(_measure_text(item) for item in value) + 60 if is_array(value) else 30

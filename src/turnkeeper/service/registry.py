@@ -1,0 +1,118 @@
+"""The sessions of this process: by id, with limits, expiry and tombstones.
+
+A session expires once it was idle for its time to live, counted from the end of its last request. An expired one
+leaves a tombstone, so that stragglers learn what happened. Nothing that is in flight is ever evicted.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from turnkeeper.errors import CapacityError, SessionExpiredError, SessionNotFoundError
+from turnkeeper.ids import SessionId, build_session_id, parse_session_id
+from turnkeeper.service.entry import SessionEntry
+
+MAX_TOMBSTONES = 100_000
+"""Beyond it the oldest are forgotten: their sessions become unknown a little early."""
+
+
+class Registry:
+    """Sessions by id. The clock's time comes in as an argument."""
+
+    def __init__(self, *, max_sessions: int, tombstone_ttl_s: float, draw_bytes: Callable[[int], bytes]) -> None:
+        """Make an empty registry.
+
+        Args:
+            max_sessions: how many there may be at a time.
+            tombstone_ttl_s: how long an expired session is remembered.
+            draw_bytes: a source of randomness that nobody can guess, such as ``secrets.token_bytes``.
+        """
+        self._max_sessions = max_sessions
+        self._tombstone_ttl_s = tombstone_ttl_s
+        self._draw_bytes = draw_bytes
+        self._entries: dict[SessionId, SessionEntry] = {}
+        self._tombstones: dict[SessionId, float] = {}
+
+    def __len__(self) -> int:
+        """How many sessions there are."""
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[SessionEntry]:
+        """All sessions, in the order of their creation."""
+        return iter(self._entries.values())
+
+    def reserve(self, now: float) -> SessionId:
+        """A fresh id, once there is room for another session.
+
+        Raises:
+            CapacityError: there are as many sessions as there may be, and none is expired.
+        """
+        if len(self._entries) >= self._max_sessions:
+            self.sweep(now)
+        if len(self._entries) >= self._max_sessions:
+            raise CapacityError(
+                f"there are {len(self._entries)} sessions, the limit is {self._max_sessions}",
+                hint="delete sessions when their samples are collected, or raise --max-sessions",
+                limit="max_sessions",
+            )
+        return build_session_id(self._draw_bytes(16))
+
+    def add(self, entry: SessionEntry) -> None:
+        """Take in a session under a reserved id."""
+        self._entries[entry.id] = entry
+
+    def get(self, text: str, now: float) -> SessionEntry:
+        """The session of this id.
+
+        Raises:
+            SessionExpiredError: it was idle for too long.
+            SessionNotFoundError: there is none.
+        """
+        session_id = parse_session_id(text)
+        entry = self._entries.get(session_id) if session_id else None
+        if entry is not None and entry.is_expired(now):
+            self._expire(entry, now)
+            entry = None
+        if entry is not None:
+            return entry
+        if session_id is not None and self._is_buried(session_id, now):
+            raise SessionExpiredError(f"session {text} expired: it was idle for longer than its time to live")
+        raise SessionNotFoundError(f"there is no session {text[:64]!r}")
+
+    def remove(self, entry: SessionEntry) -> None:
+        """Forget a session and everything about it."""
+        self._entries.pop(entry.id, None)
+
+    def has_expired(self, text: str, now: float) -> bool:
+        """Whether the id is that of a session that expired lately."""
+        session_id = parse_session_id(text)
+        if session_id is None:
+            return False
+        entry = self._entries.get(session_id)
+        if entry is not None and entry.is_expired(now):
+            self._expire(entry, now)
+        return self._is_buried(session_id, now)
+
+    def _is_buried(self, session_id: SessionId, now: float) -> bool:
+        buried_at = self._tombstones.get(session_id)
+        return buried_at is not None and now - buried_at < self._tombstone_ttl_s
+
+    def sweep(self, now: float) -> tuple[SessionEntry, ...]:
+        """Expire what was idle for too long, and drop old tombstones; returns the expired sessions."""
+        expired = tuple(entry for entry in self._entries.values() if entry.is_expired(now))
+        for entry in expired:
+            self._expire(entry, now)
+        old = [each for each, buried_at in self._tombstones.items() if now - buried_at >= self._tombstone_ttl_s]
+        for session_id in old:
+            del self._tombstones[session_id]
+        return expired
+
+    def page(self, *, after: str | None, limit: int) -> tuple[SessionEntry, ...]:
+        """Up to ``limit`` sessions in the order of their ids, from the one behind ``after`` on."""
+        ids = sorted(each for each in self._entries if after is None or each > after)
+        return tuple(self._entries[each] for each in islice(ids, limit))
+
+    def _expire(self, entry: SessionEntry, now: float) -> None:
+        del self._entries[entry.id]
+        self._tombstones[entry.id] = now
+        while len(self._tombstones) > MAX_TOMBSTONES:
+            del self._tombstones[next(iter(self._tombstones))]

@@ -1,0 +1,340 @@
+"""Sessions as a service: what the front doors call.
+
+Composes the registry, the turns and the samples. Sessions are pure and live in one event loop, so nothing here takes a
+lock, and nothing is held while an engine works. Heavy reading runs in threads over values that never change.
+"""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import orjson
+
+from turnkeeper.choices import HistoryKind
+from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.core import DropReason, HistoryPolicy, Linear, Session, Tree, TurnRequest
+from turnkeeper.core.tokens import freeze_ids
+from turnkeeper.engines import Engine, EngineClient, RelayReply, RelayRequest
+from turnkeeper.engines.clock import Clock
+from turnkeeper.engines.watch import EngineWatch
+from turnkeeper.errors import AuthenticationError, CapacityError, SessionClosedError
+from turnkeeper.ids import SessionId
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.matching import Matcher
+from turnkeeper.rendering import Renderer
+from turnkeeper.samples import CollectOptions, SamplesPayload, collect, view_session
+from turnkeeper.service.control import EngineControl
+from turnkeeper.service.entry import SessionEntry
+from turnkeeper.service.flight import Delivery
+from turnkeeper.service.order import TurnOrder
+from turnkeeper.service.record import build_metadata, build_records
+from turnkeeper.service.registry import Registry
+from turnkeeper.service.settings import NewSession
+from turnkeeper.service.turns import TurnService
+
+SWEEP_INTERVAL_S = 30.0
+"""How often idle sessions are looked for. One that is asked for expires at its time in any case."""
+
+
+class SessionService:
+    """All sessions of one process."""
+
+    def __init__(
+        self,
+        *,
+        config: ResolvedConfig,
+        registry: Registry,
+        turns: TurnService,
+        engine: Engine,
+        client: EngineClient,
+        watch: EngineWatch,
+        control: EngineControl,
+        renderer: Renderer,
+        matcher: Matcher,
+        collect_options: CollectOptions,
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self._registry = registry
+        self._turns = turns
+        self.control = control
+        self._engine = engine
+        self._client = client
+        self._watch = watch
+        self._renderer = renderer
+        self._matcher = matcher
+        self._collect_options = collect_options
+        self._clock = clock
+        self._requests = 0
+        self._background: tuple[asyncio.Task[None], ...] = ()
+
+    # Life.
+
+    def start(self) -> None:
+        """Begin to watch the engines and to expire idle sessions."""
+        self._background = (asyncio.create_task(self._watch.run()), asyncio.create_task(self._sweep_forever()))
+
+    async def look_at_engines(self) -> None:
+        """See once how the engines are."""
+        await self._watch.look()
+
+    async def close(self) -> None:
+        """Abandon what is in flight, tell the engines, release connections."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        for entry in tuple(self._registry):
+            self._close(entry, "the server is stopping")
+        await self._turns.drain()
+        await self._engine.close()
+        await self._client.close()
+
+    async def _sweep_forever(self) -> None:
+        while True:
+            await self._clock.sleep(SWEEP_INTERVAL_S)
+            self.sweep()
+
+    # Sessions.
+
+    def create(self, new: NewSession) -> SessionId:
+        """Open a session.
+
+        Raises:
+            CapacityError: there are as many as there may be.
+        """
+        limits = self.config.limits
+        session_id = self._registry.reserve(self._clock.now())
+        session = Session.open(
+            build_policy(new.history or self.config.history_kind, self.config),
+            matcher=self._matcher,
+            turn_limit=limits.max_session_turns,
+            at=self._clock.unix(),
+        )
+        entry = SessionEntry(
+            id=session_id,
+            session=session,
+            settings=new,
+            created_at=self._clock.unix(),
+            used_at=self._clock.now(),
+            ttl_s=new.ttl_s or limits.session_ttl_s,
+            limit_tokens=new.max_seq_len or self.config.model.max_seq_len,
+        )
+        self._registry.add(entry)
+        return session_id
+
+    def list_sessions(self, *, after: str | None = None, limit: int = 1000) -> JsonObject:
+        """A page of sessions in the order of their ids, and the id to go on behind."""
+        page = self._registry.page(after=after, limit=limit + 1)
+        shown = page[:limit]
+        return {
+            "sessions": [_describe_entry(entry) for entry in shown],
+            "next": shown[-1].id if len(page) > limit else None,
+        }
+
+    def get_session_id(self, text: str) -> SessionId:
+        """The id of a session that exists.
+
+        Raises:
+            SessionNotFoundError: there is none.
+        """
+        return self._registry.get(text, self._clock.now()).id
+
+    def find_entry(self, session_id: str) -> SessionEntry:
+        """What is held of a session; for tests and for tools, which only read.
+
+        Raises:
+            SessionNotFoundError: there is none.
+        """
+        return self._registry.get(session_id, self._clock.now())
+
+    async def describe(self, session_id: str, *, with_rows: bool = False) -> bytes:
+        """The JSON of ``GET /sessions/{id}``."""
+        with self._use(session_id) as entry:
+            body = {
+                "session_id": entry.id,
+                "records": build_records(entry.session, with_rows=with_rows),
+                "metadata": self._build_metadata(entry),
+            }
+            return await asyncio.to_thread(orjson.dumps, body, option=orjson.OPT_SERIALIZE_NUMPY)
+
+    def delete(self, session_id: str) -> None:
+        """End a session at once; what is in flight is abandoned and cannot write afterwards.
+
+        Raises:
+            SessionNotFoundError: there is none; one that expired is gone and needs no error.
+        """
+        now = self._clock.now()
+        if self._registry.has_expired(session_id, now):
+            return
+        entry = self._registry.get(session_id, now)
+        self._registry.remove(entry)
+        self._close(entry, "deleted")
+
+    # Turns.
+
+    async def begin_turn(self, session_id: str, order: TurnOrder) -> Delivery:
+        """Begin a turn; see ``TurnService.begin``.
+
+        Raises:
+            SessionNotFoundError: there is no such session.
+            RequestError: what is refused without the engine.
+        """
+        with self._use(session_id) as entry:
+            return await self._turns.begin(entry, order)
+
+    def decode_token(self, token_id: int) -> str:
+        """The text of one token id."""
+        return self._renderer.tokenizer.decode(freeze_ids([token_id]))
+
+    async def count_tokens(self, session_id: str, request: TurnRequest) -> int:
+        """How many tokens the prompt of a turn would have; nothing changes.
+
+        Raises:
+            RequestError: what the turn would be refused for.
+        """
+        with self._use(session_id) as entry:
+            return await self._turns.count_tokens(entry, request)
+
+    # Samples and the rest.
+
+    async def collect(
+        self, session_id: str, *, max_seq_len: int | None = None, agent_metadata: JsonObject | None = None
+    ) -> SamplesPayload:
+        """The session's samples; reads only, and repeating it gives the same bytes.
+
+        Raises:
+            AssemblyError: the turns do not make samples.
+        """
+        with self._use(session_id) as entry:
+            work = partial(
+                collect,
+                view_session(entry.session, with_messages=self.config.history.save_debug_trajectory_data),
+                session_metadata=self._build_metadata(entry),
+                session_ledger=entry.session.ledger,
+                decode=self._renderer.tokenizer.decode,
+                options=self._collect_options,
+                max_seq_len=max_seq_len or entry.limit_tokens,
+                agent_metadata=agent_metadata,
+            )
+            collection = await asyncio.to_thread(work)
+            return collection.encode()
+
+    async def relay(self, session_id: str, call: RelayRequest) -> RelayReply:
+        """Pass a call of a session through to its engine.
+
+        Raises:
+            EngineError: no connection or a broken reply.
+        """
+        with self._use(session_id):
+            return await self._engine.relay(call)
+
+    @contextmanager
+    def count_request(self) -> Generator[None]:
+        """Count a request while it is answered.
+
+        Raises:
+            CapacityError: there are as many as there may be.
+        """
+        limit = self.config.limits.max_in_flight
+        if self._requests >= limit:
+            raise CapacityError(
+                f"{self._requests} requests are in flight, the limit is {limit}",
+                hint="--max-in-flight raises it",
+                limit="max_in_flight",
+            )
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+
+    def check_key(self, key: str | None) -> None:
+        """Refuse a request whose key is not one of the server's, where it has any.
+
+        Raises:
+            AuthenticationError: the key is missing or unknown.
+        """
+        keys = self.config.server.api_key
+        if keys and key not in keys:
+            raise AuthenticationError("the API key is missing or unknown", hint="--api-key names those that are served")
+
+    def abort_all(self) -> int:
+        """End every turn in flight for good; sessions that exist take no further turns. Returns how many there are."""
+        for entry in self._registry:
+            entry.session.close("all turns were aborted", at=self._clock.unix())
+        self.control.abort()
+        return len(self._registry)
+
+    @property
+    def model_name(self) -> str:
+        """What ``/v1/models`` calls the policy: the name of the checkpoint folder."""
+        return Path(self.config.model.hf_checkpoint or "policy").name
+
+    def describe_health(self) -> JsonObject:
+        """What ``GET /health`` says."""
+        return {
+            "status": "ok",
+            "session_server_instance_id": self.config.instance_id,
+            "engine": str(self.control.state),
+        }
+
+    def sweep(self) -> int:
+        """Expire idle sessions; returns how many."""
+        expired = self._registry.sweep(self._clock.now())
+        for entry in expired:
+            self._close(entry, "expired")
+        return len(expired)
+
+    @contextmanager
+    def _use(self, session_id: str) -> Generator[SessionEntry]:
+        """The session, kept from expiring while the block runs."""
+        entry = self._registry.get(session_id, self._clock.now())
+        entry.busy += 1
+        try:
+            yield entry
+        finally:
+            entry.busy -= 1
+            entry.used_at = self._clock.now()
+
+    def _close(self, entry: SessionEntry, reason: str) -> None:
+        entry.session.close(reason, at=self._clock.unix())
+        self._turns.abandon_all(entry, DropReason.DELETED, SessionClosedError(f"session {entry.id}: {reason}"))
+
+    def _build_metadata(self, entry: SessionEntry) -> JsonObject:
+        own: JsonObject = {
+            "created_at": entry.created_at,
+            "metadata": entry.settings.metadata,
+            "sampling_params": dict(entry.settings.pins),
+            "bytes": entry.size_bytes,
+        }
+        return build_metadata(
+            entry.session,
+            view_session(entry.session),
+            max_trim_tokens=self._renderer.max_trim,
+            own=own,
+            mismatch=None,
+        )
+
+
+def build_policy(kind: HistoryKind, config: ResolvedConfig) -> HistoryPolicy:
+    """The history policy of a session of this kind."""
+    on_tools_change, on_truncated = config.get_on_tools_change(kind), config.get_on_truncated(kind)
+    if kind is HistoryKind.TREE:
+        return Tree(on_tools_change=on_tools_change, on_truncated=on_truncated)
+    return Linear(
+        max_rollback=config.history.session_max_rollback,
+        on_tools_change=on_tools_change,
+        on_truncated=on_truncated,
+    )
+
+
+def _describe_entry(entry: SessionEntry) -> JsonObject:
+    return {
+        "session_id": entry.id,
+        "created_at": entry.created_at,
+        "turns": len(entry.session.forest),
+        "bytes": entry.size_bytes,
+        "in_flight": len(entry.flights),
+    }

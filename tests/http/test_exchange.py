@@ -1,0 +1,108 @@
+"""One HTTP exchange over plain ASGI.
+
+1. A body is read whole, in one piece or many; memory stays bounded by the limit.
+2. A client that leaves is noticed: while it sends, while it waits, and before the end of the response.
+3. A response has one content-length and says whether the client was still there.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from turnkeeper.errors import BodyTooLargeError, RequestError
+from turnkeeper.http.exchange import Exchange
+from turnkeeper.service.flight import ClientGoneError
+
+
+class Wire:
+    """Both ends of a scripted connection: what the client sends, what it got."""
+
+    def __init__(self, *messages: dict[str, Any], headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        for message in messages:
+            self.incoming.put_nowait(message)
+        self.sent: list[dict[str, Any]] = []
+        scope = {"method": "POST", "path": "/x", "query_string": b"a=1", "headers": list(headers)}
+        self.exchange = Exchange(scope, self.incoming.get, self._send)
+
+    async def _send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.sent)
+
+
+def part(body: bytes, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+GONE = {"type": "http.disconnect"}
+
+
+async def test_a_body_in_parts_is_joined() -> None:
+    wire = Wire(part(b"a", True), part(b"", True), part(b"b"))
+    assert await wire.exchange.read_body(2) == b"ab"
+
+
+async def test_a_body_over_the_limit_is_refused_before_its_end() -> None:
+    wire = Wire(part(b"aa", True), part(b"bb", True))
+    with pytest.raises(BodyTooLargeError, match="limit is 3") as caught:
+        await wire.exchange.read_body(3)
+    assert caught.value.http_status == 413
+
+
+async def test_a_stated_length_over_the_limit_is_refused_unread() -> None:
+    wire = Wire(headers=[(b"Content-Length", b"10")])
+    with pytest.raises(BodyTooLargeError):
+        await wire.exchange.read_body(3)
+
+
+async def test_a_stated_length_that_is_no_number_is_refused() -> None:
+    wire = Wire(headers=[(b"content-length", b"-1")])
+    with pytest.raises(RequestError, match="content-length"):
+        await wire.exchange.read_body(3)
+
+
+async def test_a_client_that_leaves_while_sending_gets_no_answer() -> None:
+    wire = Wire(part(b"a", True), GONE)
+    with pytest.raises(ClientGoneError):
+        await wire.exchange.read_body(3)
+
+
+async def test_a_client_that_leaves_while_waiting_is_noticed() -> None:
+    wire = Wire(part(b"a"))
+    async with wire.exchange as exchange:
+        await exchange.read_body(3)
+        gone = asyncio.Event()
+        exchange.watch()
+        exchange.call_when_gone(gone.set)
+        wire.incoming.put_nowait(GONE)
+        await gone.wait()
+        assert exchange.is_gone
+        assert not await exchange.respond(200, b"late")
+
+
+async def test_a_response_is_framed_and_known_to_be_delivered() -> None:
+    wire = Wire(part(b""))
+    async with wire.exchange as exchange:
+        await exchange.read_body(3)
+        exchange.watch()
+        assert await exchange.respond(200, b"abc", {"content-type": "text/plain"})
+    start = wire.sent[0]
+    assert start["status"] == 200
+    assert dict(start["headers"]) == {b"content-type": b"text/plain", b"content-length": b"3"}
+    assert wire.body == b"abc"
+    assert [message.get("more_body") for message in wire.sent[1:]] == [True, False]
+
+
+async def test_a_watch_that_was_ended_calls_nobody() -> None:
+    wire = Wire(part(b""))
+    calls: list[int] = []
+    async with wire.exchange as exchange:
+        await exchange.read_body(3)
+        exchange.watch()
+        exchange.call_when_gone(lambda: calls.append(1))
+    assert calls == []

@@ -1,0 +1,64 @@
+"""Headers of requests and of errors.
+
+1. The key of a session is a bearer token or an ``x-api-key``; only headers of harnesses are kept.
+2. 429 and a passing 503 say when to retry; what stays refused says not to; a final abort says not to.
+"""
+
+import pytest
+
+from turnkeeper.errors import (
+    CapacityError,
+    EngineError,
+    EnginePausedError,
+    EngineProtocolError,
+    EngineRefusedError,
+    EngineTimeoutError,
+    HistoryDivergedError,
+    SessionClosedError,
+    TurnAbortedError,
+    TurnkeeperError,
+)
+from turnkeeper.http.headers import (
+    build_error_headers,
+    read_session_key,
+    select_harness_headers,
+)
+
+KEYS = {
+    "none": ({}, None),
+    "bearer": ({"authorization": "Bearer abc"}, "abc"),
+    "bearer in lower case": ({"authorization": "bearer abc "}, "abc"),
+    "basic": ({"authorization": "Basic abc"}, None),
+    "bearer without token": ({"authorization": "Bearer ", "x-api-key": "k"}, "k"),
+    "x-api-key": ({"x-api-key": "k"}, "k"),
+}
+
+
+@pytest.mark.parametrize(("headers", "key"), KEYS.values(), ids=KEYS.keys())
+def test_the_key_of_a_session(headers: dict[str, str], key: str | None) -> None:
+    assert read_session_key(headers) == key
+
+
+def test_only_headers_of_harnesses_are_kept() -> None:
+    assert select_harness_headers({"session-id": "a", "cookie": "b"}) == {"session-id": "a"}
+
+
+NO_RETRY = {"x-should-retry": "false"}
+ERRORS: list[tuple[TurnkeeperError, dict[str, str]]] = [
+    (HistoryDivergedError("x"), NO_RETRY),
+    (SessionClosedError("x"), NO_RETRY),
+    (EngineProtocolError("x"), NO_RETRY),
+    (TurnAbortedError("x"), NO_RETRY),
+    (EngineRefusedError("x", engine_status=400), NO_RETRY),
+    (EngineRefusedError("x", engine_status=429), {"retry-after": "1"}),
+    (EngineRefusedError("x", engine_status=429, retry_after_s=9), {"retry-after": "9"}),
+    (CapacityError("x"), {"retry-after": "1"}),
+    (EnginePausedError("x"), {"retry-after": "1"}),
+    (EngineError("x"), {}),
+    (EngineTimeoutError("x"), {}),
+]
+
+
+@pytest.mark.parametrize(("error", "headers"), ERRORS, ids=[f"{type(error).__name__}" for error, _ in ERRORS])
+def test_an_error_tells_whether_to_try_again(error: TurnkeeperError, headers: dict[str, str]) -> None:
+    assert build_error_headers(error) == headers

@@ -1,0 +1,224 @@
+"""A session service for tests: the real one, over an engine that answers when it is told to.
+
+::
+
+    kit = build_kit(history="tree")
+    session_id = kit.create()
+    flight = await kit.begin(session_id, [user("hi")])       # the engine has been asked
+    kit.engine.answer(text="hello")                          # and now it answers
+    assert (await flight.body())["choices"]...
+
+No sockets, no waiting: time stands still unless ``kit.clock`` is advanced.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from turnkeeper.config.checkpoint import read_checkpoint
+from turnkeeper.config.load import load
+from turnkeeper.config.resolve import resolve
+from turnkeeper.core import Session
+from turnkeeper.core.idempotency import RetryMarks
+from turnkeeper.core.tokens import freeze_ids
+from turnkeeper.engines import (
+    EngineClient,
+    EngineReport,
+    EngineState,
+    GenerateRequest,
+    Generation,
+    RelayReply,
+    RelayRequest,
+)
+from turnkeeper.http.dialects import CHAT, ParseContext
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.rendering import Renderer, build_renderer
+from turnkeeper.service.build import Outside, join_service
+from turnkeeper.service.flight import Delivery, Receipt
+from turnkeeper.service.order import TurnOrder
+from turnkeeper.service.service import SessionService
+from turnkeeper.service.settings import parse_new_session
+from turnkeeper.testing.clock import ManualClock, settle
+from turnkeeper.tiny.checkpoint import shipped_checkpoint
+
+ENGINE_URL = "http://engine"
+
+
+def user(text: str) -> JsonObject:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> JsonObject:
+    return {"role": "assistant", "content": text}
+
+
+@cache
+def get_renderer() -> Renderer:
+    """The embedded engine's tokenizer and template, under the family whose format it speaks."""
+    return build_renderer(read_checkpoint(shipped_checkpoint()), "qwen3")
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One engine call that has arrived."""
+
+    request: GenerateRequest
+    reply: asyncio.Future[Generation]
+
+
+@dataclass(slots=True)
+class FakeEngine:
+    """Implements `Engine`; a call waits until the test answers it, or is answered at once by ``auto``."""
+
+    calls: list[Call] = field(default_factory=list[Call])
+    aborted: list[str] = field(default_factory=list[str])
+    relayed: list[RelayRequest] = field(default_factory=list[RelayRequest])
+    auto: str | None = None
+    version: str | None = "v0"
+    context_length: int | None = None
+    state: EngineState = EngineState.SERVING
+
+    async def generate(self, request: GenerateRequest, *, on_ids: Any = None) -> Generation:
+        call = Call(request, asyncio.get_running_loop().create_future())
+        self.calls.append(call)
+        if self.auto is not None:
+            return self.build(call, text=self.auto)
+        return await call.reply
+
+    async def relay(self, call: RelayRequest) -> RelayReply:
+        self.relayed.append(call)
+        return RelayReply(status=200, headers=(), body=b"{}")
+
+    async def abort(self, rid: str) -> None:
+        self.aborted.append(rid)
+
+    async def probe(self) -> tuple[EngineReport, ...]:
+        report = EngineReport(
+            url=ENGINE_URL, state=self.state, weight_version=self.version, context_length=self.context_length
+        )
+        return (report,)
+
+    async def close(self) -> None:
+        pass
+
+    @property
+    def waiting(self) -> list[Call]:
+        """Calls without an answer."""
+        return [call for call in self.calls if not call.reply.done()]
+
+    def answer(self, index: int = 0, **fields: Any) -> None:
+        """Answer a waiting call, the oldest unless told otherwise."""
+        call = self.waiting[index]
+        call.reply.set_result(self.build(call, **fields))
+
+    def fail(self, error: Exception, index: int = 0) -> None:
+        """Let a waiting call fail."""
+        self.waiting[index].reply.set_exception(error)
+
+    def build(self, call: Call, *, text: str = "ok", finish_reason: str = "stop", **changes: Any) -> Generation:
+        """A sound reply: the ids of its text, and the stop token unless it was cut."""
+        stop = (get_renderer().stop_token_ids[0],) if finish_reason in ("stop", "tool_calls") else ()
+        ids = freeze_ids([*get_renderer().tokenizer.encode(text).tolist(), *stop])
+        sound: dict[str, Any] = {
+            "message": assistant(text),
+            "ids": ids,
+            "logprobs": -np.arange(1, len(ids) + 1) / 8,
+            "finish_reason": finish_reason,
+            "prompt_tokens": len(call.request.prompt_ids),
+            "completion_tokens": len(ids),
+            "weight_version": self.version,
+            "url": ENGINE_URL,
+        }
+        return Generation(**{**sound, **changes})
+
+
+@dataclass(slots=True)
+class Turn:
+    """One agent's wait for a turn."""
+
+    delivery: Delivery
+    waiting: asyncio.Task[Receipt]
+
+    async def read(self) -> JsonObject:
+        """The reply's body, read in full."""
+        receipt = await self.waiting
+        self.delivery.close(was_written=True)
+        return json.loads(receipt.body)
+
+    async def text(self) -> str:
+        """The reply's content, read in full."""
+        return (await self.read())["choices"][0]["message"]["content"]
+
+    async def hang_up(self) -> None:
+        """Close the connection before the reply."""
+        self.delivery.detach()
+        await settle()
+
+
+@dataclass(slots=True, kw_only=True)
+class Kit:
+    """The service and everything around it."""
+
+    service: SessionService
+    engine: FakeEngine
+    clock: ManualClock
+
+    def create(self, **body: Any) -> str:
+        """Open a session."""
+        return self.service.create(parse_new_session(body))
+
+    async def begin(
+        self, session_id: str, messages: list[JsonObject], *, retry: int = 0, key: str = "", **fields: Any
+    ) -> Turn:
+        """Send a turn; returns once the engine has been asked, or whatever else comes of it at first."""
+        order = build_order(messages, retry=retry, key=key, **fields)
+        delivery = await self.service.begin_turn(session_id, order)
+        call = CHAT.parse_request({"messages": messages, **fields}, NO_CONTEXT)
+        turn = Turn(delivery, asyncio.create_task(delivery.wait(call.render_reply)))
+        await settle()
+        return turn
+
+    async def say(self, session_id: str, messages: list[JsonObject], reply: str = "ok", **fields: Any) -> str:
+        """A whole turn: sent, answered, read."""
+        turn = await self.begin(session_id, messages, **fields)
+        if self.engine.waiting:
+            self.engine.answer(text=reply)
+        return await turn.text()
+
+    def look(self, session_id: str) -> Session:
+        """The pure session."""
+        return self.service.find_entry(session_id).session
+
+
+NO_CONTEXT = ParseContext(headers={}, decode_token=str)
+
+
+def build_order(messages: list[JsonObject], *, retry: int = 0, key: str = "", **fields: Any) -> TurnOrder:
+    """An agent's request."""
+    call = CHAT.parse_request({"messages": messages, **fields}, NO_CONTEXT)
+    return TurnOrder(
+        request=call.request,
+        build_response_id=CHAT.build_response_id,
+        marks=RetryMarks(retry_count=retry, key=key),
+    )
+
+
+def build_kit(*, engine: FakeEngine | None = None, checkpoint_config: JsonObject | None = None, **options: Any) -> Kit:
+    """A service with these options (attribute names of the flags), v1 unless told otherwise."""
+    engine, clock, serial = engine or FakeEngine(), ManualClock(), count(1)
+    settings: Mapping[str, Any] = {"hf_checkpoint": "x", "backend_url": ENGINE_URL, **options}
+    service = join_service(
+        resolve(load(settings)),
+        renderer=get_renderer(),
+        checkpoint_config=checkpoint_config or {},
+        engine=engine,
+        client=EngineClient(),
+        outside=Outside(clock=clock, draw_bytes=lambda size: next(serial).to_bytes(size, "big")),
+    )
+    return Kit(service=service, engine=engine, clock=clock)
