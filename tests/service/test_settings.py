@@ -22,9 +22,7 @@ GOOD: dict[str, tuple[JsonObject, NewSession]] = {
             "history": "tree",
             "max_seq_len": 9,
         },
-        NewSession(
-            pins={"max_tokens": 5}, metadata={"a": 1}, ttl_s=60.0, history=HistoryKind.TREE, max_seq_len=9
-        ),
+        NewSession(pins={"max_tokens": 5}, metadata={"a": 1}, ttl_s=60.0, history=HistoryKind.TREE, max_seq_len=9),
     ),
 }
 

@@ -5,6 +5,8 @@ import typer
 from turnkeeper import __version__
 from turnkeeper.cli import config
 from turnkeeper.cli.engine import engine
+from turnkeeper.cli.options import PASS_THROUGH
+from turnkeeper.cli.serve import serve
 
 app = typer.Typer(
     name="turnkeeper",
@@ -14,6 +16,7 @@ app = typer.Typer(
 )
 app.add_typer(config.app, name="config")
 app.command()(engine)
+app.command(context_settings=PASS_THROUGH, add_help_option=False)(serve)
 
 
 def _print_version(value: bool) -> None:

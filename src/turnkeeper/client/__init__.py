@@ -1,1 +1,5 @@
 """The client of a session server."""
+
+from turnkeeper.client.client import SessionClient, SessionHandle
+
+__all__ = ["SessionClient", "SessionHandle"]

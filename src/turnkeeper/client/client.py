@@ -1,0 +1,156 @@
+"""The client of a session server: open a session, point an agent at it, collect samples.
+
+::
+
+    async with SessionClient("http://127.0.0.1:30100").session() as session:
+        await run_my_agent(base_url=session.base_url)        # any OpenAI client
+        batch = await session.samples()
+
+The session is deleted at the end of the block. Errors of the server come back as the classes of ``turnkeeper.errors``
+that it raised.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import aiohttp
+import orjson
+
+from turnkeeper.client.failure import parse_failure
+from turnkeeper.errors import ServerUnreachableError, TurnkeeperError
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.samples.wire import SampleBatch, decode_samples
+
+
+class SessionHandle:
+    """One session of a server."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, session_id: str) -> None:
+        self._http = http
+        self._url = f"{url}/sessions/{session_id}"
+        self.session_id = session_id
+        """32 hexadecimal digits; also the API key where a client cannot change its base URL's path."""
+
+    @property
+    def base_url(self) -> str:
+        """The base URL for OpenAI clients; it ends in ``/v1``."""
+        return f"{self._url}/v1"
+
+    @property
+    def anthropic_base_url(self) -> str:
+        """The base URL for Anthropic clients, which add ``/v1`` themselves."""
+        return self._url
+
+    async def samples(
+        self, *, max_seq_len: int | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> SampleBatch:
+        """Collect the session's training samples; the session stays open and repeating this gives the same.
+
+        Args:
+            max_seq_len: cut every sample to so many tokens.
+            metadata: goes into the samples under ``agent``; its ``reward`` becomes theirs (tree histories).
+
+        Raises:
+            AssemblyError: the turns do not make samples.
+            SessionNotFoundError: the session is gone.
+        """
+        body: JsonObject = {"max_seq_len": max_seq_len}
+        if metadata is not None:
+            body["metadata"] = dict(metadata)
+        return decode_samples(await request(self._http, "POST", f"{self._url}/samples", body))
+
+    async def info(self) -> JsonObject:
+        """The session as ``GET /sessions/{id}`` shows it: ``session_id``, ``records``, ``metadata``."""
+        return orjson.loads(await request(self._http, "GET", self._url))
+
+    async def delete(self) -> None:
+        """End the session.
+
+        Raises:
+            SessionNotFoundError: it is gone already.
+        """
+        await request(self._http, "DELETE", self._url)
+
+
+class SessionClient:
+    """A session server."""
+
+    def __init__(self, url: str, *, timeout_s: float = 120.0, api_key: str | None = None) -> None:
+        """Name the server.
+
+        Args:
+            url: its address, such as ``http://127.0.0.1:30100``.
+            timeout_s: the longest wait for one answer of the control plane; agents have their own.
+            api_key: for servers that were started with keys.
+        """
+        self._url = url.rstrip("/")
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+
+    @asynccontextmanager
+    async def session(
+        self,
+        *,
+        sampling_params: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        ttl_s: float | None = None,
+        history: str | None = None,
+        max_seq_len: int | None = None,
+    ) -> AsyncGenerator[SessionHandle]:
+        """Open a session and delete it at the end of the block.
+
+        Args:
+            sampling_params: pins: sampling fields that win over what the agent sends.
+            metadata: the caller's own data, kept with the session.
+            ttl_s: seconds without a request after which the session expires.
+            history: ``linear`` or ``tree``; None takes the server's.
+            max_seq_len: token limit of a path.
+
+        Raises:
+            RequestError: the server refuses one of these.
+            ServerUnreachableError: nobody answers under the URL.
+        """
+        given = {
+            "sampling_params": sampling_params,
+            "metadata": metadata,
+            "ttl_s": ttl_s,
+            "history": history,
+            "max_seq_len": max_seq_len,
+        }
+        body = {name: value for name, value in given.items() if value is not None}
+        async with aiohttp.ClientSession(timeout=self._timeout, headers=self._headers) as http:
+            created = orjson.loads(await request(http, "POST", f"{self._url}/sessions", body))
+            handle = SessionHandle(http, self._url, created["session_id"])
+            try:
+                yield handle
+            finally:
+                # The block's own error, or its samples, matter more than a session that is gone anyway.
+                with suppress(TurnkeeperError):
+                    await handle.delete()
+
+    async def health(self) -> JsonObject:
+        """``GET /health``."""
+        async with aiohttp.ClientSession(timeout=self._timeout, headers=self._headers) as http:
+            return orjson.loads(await request(http, "GET", f"{self._url}/health"))
+
+
+async def request(http: aiohttp.ClientSession, method: str, url: str, body: JsonObject | None = None) -> bytes:
+    """One call of the control plane.
+
+    Raises:
+        TurnkeeperError: the server's error, by its class.
+        ServerUnreachableError: no answer.
+    """
+    data = None if body is None else orjson.dumps(body)
+    headers = {"content-type": "application/json"} if data is not None else {}
+    try:
+        async with http.request(method, url, data=data, headers=headers) as response:
+            payload = await response.read()
+            if response.status < 400:
+                return payload
+            raise parse_failure(response.status, payload)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise ServerUnreachableError(
+            f"no answer from {url}: {error or type(error).__name__}", hint="is the session server running?", url=url
+        ) from error
