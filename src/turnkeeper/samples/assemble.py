@@ -125,13 +125,12 @@ def _join_tokens(kept: Sequence[Stretch]) -> TokenIds:
 
 def _decode_response(kept: Sequence[Stretch], cut: Cut, decode: Decode) -> str:
     """Prompts between the completions included, each piece decoded on its own."""
-    pieces: list[str] = []
+    pieces: list[TokenIds] = []
     for at, stretch in enumerate(kept):
-        if at:
-            pieces.append(decode(stretch.turn.prompt.ids))
         stop = min(stretch.kept, cut.tokens)
-        pieces.append(decode(stretch.turn.completion.ids[: stop - stretch.sampled]))
-    return "".join(pieces)
+        pieces += [stretch.turn.prompt.ids] if at else []
+        pieces.append(stretch.turn.completion.ids[: stop - stretch.sampled])
+    return "".join(decode(piece) for piece in pieces if len(piece))
 
 
 def _collect_rows(kept: Sequence[Stretch], rows: int) -> NDArray[np.integer[Any]] | None:
