@@ -158,9 +158,10 @@ def test_a_whole_payload_replaces_what_stands_before_it() -> None:
     assert whole.experts_RLK.tolist() == [*second.experts_RLK.tolist(), *third.experts_RLK.tolist()]
 
 
-def test_a_turn_without_its_rows_is_named() -> None:
-    with pytest.raises(AssemblyError, match=r"turn 1 .* 3 routing rows; its 10 tokens need rows 4\.\.9") as caught:
-        assemble_rows([build_rows(build_ids(4)), build_rows(build_ids(3))], [5, 10])
+@pytest.mark.parametrize("rows", [0, 3, 7], ids=["none", "too-few", "too-many"])
+def test_a_turn_with_other_rows_than_its_own_is_named(rows: int) -> None:
+    with pytest.raises(AssemblyError, match=rf"turn 1 .* {rows} routing rows; .* need rows 4\.\.9") as caught:
+        assemble_rows([build_rows(build_ids(4)), build_rows(build_ids(rows))], [5, 10])
     assert caught.value.facts == {"turn": 1}
 
 
