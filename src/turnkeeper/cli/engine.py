@@ -13,17 +13,28 @@ from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.server import build_app
 
 DRAIN_S = 3
-"""How long requests in flight may take after the signal to end; paused ones would never."""
+"""How long replies may take to be written after the signal to end."""
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that says on standard output when it is ready, in one line that programs parse."""
+    """uvicorn that says on standard output when it is ready, in one line that programs parse.
+
+    On a signal the engine stops first: what is in flight ends by an abort, and its reply is still written.
+    """
+
+    def __init__(self, config: uvicorn.Config, engine: TinyEngine) -> None:
+        super().__init__(config)
+        self._engine = engine
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             typer.echo(f"turnkeeper engine ready at http://{f'[{host}]' if ':' in host else host}:{port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._engine.stop()
+        await super().shutdown(sockets=sockets)
 
 
 def engine(
@@ -59,15 +70,20 @@ def engine(
             has_routed_experts=return_routed_experts,
             kv_trace=debug_kv_trace,
         )
-        app = build_app(TinyEngine(options))
+        served = TinyEngine(options)
         listener = _listen(host, port)
     except ConfigError as error:
         typer.echo(f"turnkeeper engine: {error}", err=True)
         raise typer.Exit(2) from error
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=DRAIN_S, backlog=2048
+        build_app(served),
+        log_level="warning",
+        access_log=False,
+        ws="none",
+        timeout_graceful_shutdown=DRAIN_S,
+        backlog=2048,
     )
-    _Server(config).run(sockets=[listener])
+    _Server(config, served).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:
