@@ -1,8 +1,5 @@
 """``turnkeeper serve``: the session server."""
 
-import logging
-import sys
-
 import typer
 
 from turnkeeper.cli.options import end_with_error, read_options
@@ -12,15 +9,11 @@ from turnkeeper.errors import ConfigError
 def serve(ctx: typer.Context) -> None:
     """Serve sessions in front of an inference engine."""
     config = read_options(ctx.args, program="turnkeeper serve", summary="Serve sessions in front of an engine.")
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=config.server.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
     # Not at the top: other commands do not need the server's packages, which take half a second to import.
-    from turnkeeper.http.serve import serve as run
+    from turnkeeper.serving import serve_workers
 
     try:
-        run(config)
+        status = serve_workers(config)
     except ConfigError as error:
         end_with_error(str(error))
+    raise typer.Exit(status)

@@ -1,0 +1,77 @@
+"""Serve sessions from one process, or from several that end together.
+
+``python -m turnkeeper.serving`` is one of several: it gets its options from the process that started it.
+"""
+
+import dataclasses
+import logging
+import pickle
+import sys
+
+from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.errors import ConfigError
+from turnkeeper.http.serve import serve
+from turnkeeper.workers import read_task, run_group
+
+_KILL_MARGIN_S = 10.0
+"""What a process may take beyond draining its requests before it is killed."""
+
+
+def serve_workers(config: ResolvedConfig) -> int:
+    """Serve from as many processes as the options say, until this one is told to end.
+
+    Returns:
+        The exit status: 0, or that of the process that ended by itself.
+
+    Raises:
+        ConfigError: one process alone cannot start; several report theirs on stderr and end with status 2.
+    """
+    configure_logging(config)
+    workers = split_workers(config)
+    if len(workers) == 1:
+        serve(workers[0])
+        return 0
+    return run_group(
+        [sys.executable, "-m", "turnkeeper.serving"],
+        [pickle.dumps(worker) for worker in workers],
+        grace_s=config.timeouts.drain_timeout_s + _KILL_MARGIN_S,
+    )
+
+
+def split_workers(config: ResolvedConfig) -> tuple[ResolvedConfig, ...]:
+    """Give each process its port and a name of its own; the first keeps the warnings."""
+    if len(config.ports) == 1:
+        return (config,)
+    return tuple(
+        dataclasses.replace(
+            config,
+            ports=(port,),
+            instance_id=f"{config.instance_id}-{number}",
+            warnings=() if number else config.warnings,
+        )
+        for number, port in enumerate(config.ports)
+    )
+
+
+def configure_logging(config: ResolvedConfig) -> None:
+    """Log to stderr, unless this process has set up logging already."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=config.server.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+def main() -> None:
+    """Serve as one of several processes."""
+    config: ResolvedConfig = pickle.loads(read_task())
+    configure_logging(config)
+    try:
+        serve(config)
+    except ConfigError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(2) from error
+
+
+if __name__ == "__main__":
+    main()

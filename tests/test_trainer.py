@@ -1,0 +1,65 @@
+"""A session server under a trainer that owns the command line.
+
+1. An application comes out of a namespace, and serves.
+2. What cannot work is raised before anything is built.
+3. The entry points are what a spawned process can be given.
+"""
+
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from turnkeeper.errors import ArgumentErrors
+from turnkeeper.testing.serve import running
+from turnkeeper.tiny.checkpoint import shipped_checkpoint
+from turnkeeper.trainer import SessionServer, run_session_server
+
+NAMESPACE: dict[str, Any] = {
+    "hf_checkpoint": shipped_checkpoint(),
+    "tito_model": "qwen3",
+    "pause_generation_mode": "in_place",
+}
+
+
+async def test_the_application_of_a_bare_namespace_serves() -> None:
+    server = SessionServer(SimpleNamespace(**NAMESPACE, session_server_instance_id="abc"), "http://127.0.0.1:9")
+    async with running(server.app) as url, httpx.AsyncClient(base_url=url) as client:
+        health = (await client.get("/health")).json()
+        session = (await client.post("/sessions")).json()
+        shown = await client.get(f"/sessions/{session['session_id']}")
+    assert (health["status"], health["session_server_instance_id"]) == ("ok", "abc")
+    assert shown.json()["session_id"] == session["session_id"]
+
+
+@pytest.mark.parametrize(("mode", "adds"), [("in_place", True), ("abort", True), ("retract", False)])
+def test_the_pause_mode_decides_which_rows_are_asked_for(mode: str, adds: bool) -> None:
+    server = SessionServer(SimpleNamespace(**NAMESPACE | {"pause_generation_mode": mode}), "http://127.0.0.1:9")
+    assert server.use_addition_r3 is adds
+
+
+def test_several_engines_stand_with_spaces_between() -> None:
+    server = SessionServer(SimpleNamespace(**NAMESPACE), "http://127.0.0.1:9 http://127.0.0.1:10")
+    assert server.config.engine.backend_url == ("http://127.0.0.1:9", "http://127.0.0.1:10")
+
+
+@pytest.mark.parametrize("start", [SessionServer, run_session_server])
+def test_what_cannot_work_is_raised_first(start: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentErrors, match="--partial-rollout"):
+        start(
+            SimpleNamespace(hf_checkpoint=str(tmp_path), pause_generation_mode="abort", partial_rollout=True),
+            "http://e",
+        )
+
+
+def test_a_namespace_needs_a_checkpoint_and_a_pause_mode() -> None:
+    with pytest.raises(ArgumentErrors) as caught:
+        run_session_server(SimpleNamespace(), "http://127.0.0.1:9")
+    assert [word for word in ("hf_checkpoint", "pause_generation_mode") if word not in str(caught.value)] == []
+
+
+def test_the_entry_point_can_be_given_to_a_spawned_process() -> None:
+    assert pickle.loads(pickle.dumps(run_session_server)) is run_session_server
