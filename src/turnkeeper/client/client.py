@@ -55,10 +55,16 @@ class SessionHandle:
             AssemblyError: the turns do not make samples.
             SessionNotFoundError: the session is gone.
         """
+        return decode_samples(await self.samples_payload(max_seq_len=max_seq_len, metadata=metadata))
+
+    async def samples_payload(
+        self, *, max_seq_len: int | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> bytes:
+        """The same, as the safetensors payload that came: for files, queues and `decode_samples` later."""
         body: JsonObject = {"max_seq_len": max_seq_len}
         if metadata is not None:
             body["metadata"] = dict(metadata)
-        return decode_samples(await request(self._http, "POST", f"{self._url}/samples", body))
+        return await request(self._http, "POST", f"{self._url}/samples", body)
 
     async def info(self) -> JsonObject:
         """The session as ``GET /sessions/{id}`` shows it: ``session_id``, ``records``, ``metadata``."""
