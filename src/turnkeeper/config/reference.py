@@ -1,4 +1,4 @@
-"""The reference pages of options and rules, rendered from their declarations.
+"""The reference pages of options, rules and samples, rendered from their declarations.
 
 ``python -m turnkeeper.config.reference DIR`` writes them; a test compares the files with what is rendered.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from turnkeeper.config.option import OPTIONS, SECTIONS, Option, get_section_summary, get_section_title
 from turnkeeper.config.rule import Severity
 from turnkeeper.config.rules import RULES
+from turnkeeper.samples.reference import render_samples
 
 _OPTIONS_HEAD = """\
 # Options
@@ -68,7 +69,7 @@ def render_rules() -> str:
     return f"{_RULES_HEAD}\n| rule | kind | when | must hold |\n|---|---|---|---|\n{rows}\n"
 
 
-PAGES = {"options.md": render_options, "rules.md": render_rules}
+PAGES = {"options.md": render_options, "rules.md": render_rules, "samples.md": render_samples}
 """The generated pages by file name."""
 
 
