@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from turnkeeper import __version__
 from turnkeeper.errors import RouteNotServedError
 from turnkeeper.http.dialects import DIALECTS, Dialect
-from turnkeeper.http.exchange import Exchange, Receive, Scope, Send
+from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
+from turnkeeper.http.jsonbody import encode_json
 from turnkeeper.http.openapi import describe_routes
 from turnkeeper.http.routes import Handler, Routes
 from turnkeeper.http.turns import TokenCountHandler, TurnHandler
@@ -52,6 +56,7 @@ def build_app(service: SessionService) -> FastAPI:
     app.router.routes += [Route(row.path, row.app, methods=list(row.methods)) for row in rows if not row.is_listed]
     app.router.default = answer_unknown
     app.router.redirect_slashes = False
+    app.add_exception_handler(HTTPException, answer_http_error)
     listed = [(row.methods, row.path, row.summary) for row in rows if row.is_listed]
     app.openapi = lambda: describe_routes(listed, version=__version__)
     return app
@@ -108,6 +113,13 @@ def _build_turn_rows(service: SessionService, dialect: Dialect) -> tuple[RouteRo
         for prefix in ("/sessions/{session_id}", "")
     ]
     return tuple(rows)
+
+
+async def answer_http_error(_: Request, error: Exception) -> Response:
+    """What the frame refuses by itself, such as a method that a route does not have, in the control plane's shape."""
+    assert isinstance(error, HTTPException)
+    body = encode_json({"error": error.detail, "code": error.detail.lower().replace(" ", "_")})
+    return Response(body, status_code=error.status_code, headers={**(error.headers or {}), **JSON_HEADERS})
 
 
 async def answer_unknown(scope: Scope, receive: Receive, send: Send) -> None:

@@ -81,9 +81,15 @@ def open_listener(host: str, port: int) -> socket.socket:
         ConfigError: the address cannot be taken.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Naming the protocol matters: event loops switch Nagle's algorithm off only where it is named.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
     except OSError as error:
+        listener.close()
         raise ConfigError(
             f"cannot listen on {host}:{port}: {error.strerror}", hint="--session-server-port 0 takes a free port"
         ) from error
+    return listener

@@ -1,0 +1,332 @@
+"""The server over real sockets.
+
+1. Sessions are made, listed, shown, ended; samples come as one payload; repeating a collect gives the same bytes.
+2. Bad input gets its status, a message and a code, and changes nothing.
+3. Probes are answered without an engine call; health says how engines are.
+4. Other routes of a session pass through; those that generate or steer do not.
+5. One Server, one Date header on every reply; what an engine says of its own framing is not copied.
+"""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+
+from httpkit import Site, running_site, serving
+from servicekit import assistant, user
+from turnkeeper.samples import decode_samples
+from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
+from turnkeeper.testing.script import ScriptedReply
+
+VERSIONS = pytest.mark.parametrize("version", ["v1", "v2"])
+
+
+async def play(site: Site, session: str, turns: int = 3) -> list[dict[str, Any]]:
+    """A conversation of a few turns; its messages."""
+    messages: list[dict[str, Any]] = []
+    for index in range(turns):
+        messages.append(user(f"question {index}"))
+        reply = await site.chat(session, messages)
+        assert reply.status == 200, reply.body
+        messages.append(reply.json()["choices"][0]["message"])
+    return messages
+
+
+@VERSIONS
+async def test_a_session_from_creation_to_samples(version: str) -> None:
+    async with running_site(use_session_server=version) as site:
+        session = await site.create(metadata={"task": 1})
+        messages = await play(site, session)
+        shown = (await site.call("GET", session)).json()
+        assert list(shown) == ["session_id", "records", "metadata"]
+        assert [record["request"]["input_ids"] for record in shown["records"]] == [
+            request.json["input_ids"] for request in site.engine.generations
+        ]
+        assert shown["records"][-1]["request"]["messages"] == messages[:-1]
+        assert ("tree" in shown["metadata"]) == (version == "v2")
+        assert shown["metadata"]["turnkeeper"]["metadata"] == {"task": 1}
+        first = await site.call("POST", f"{session}/samples", {"max_seq_len": None})
+        again = await site.call("POST", f"{session}/samples", {"max_seq_len": None})
+        assert first.body == again.body
+        assert first.headers["content-type"] == "application/octet-stream"
+        (sample,) = decode_samples(first.body).samples
+        assert sample.tokens.tolist() == shown["metadata"]["accumulated_token_ids"]
+        assert (await site.call("DELETE", session)).status == 204
+        assert (await site.call("DELETE", session)).status == 404
+
+
+async def test_records_are_complete() -> None:
+    async with running_site() as site:
+        session = await site.create()
+        await play(site, session, 1)
+        (record,) = (await site.call("GET", session)).json()["records"]
+        assert set(record) == {
+            "timestamp",
+            "request_timestamp",
+            "method",
+            "path",
+            "status_code",
+            "request",
+            "response",
+        }
+        meta = record["response"]["choices"][0]["meta_info"]
+        assert len(meta["output_token_logprobs"]) == meta["completion_tokens"]
+        assert meta["weight_version"] == "default"
+
+
+async def test_sessions_are_listed_in_pages() -> None:
+    async with running_site() as site:
+        made = sorted([(await site.create()).removeprefix("/sessions/") for _ in range(3)])
+        first = (await site.call("GET", "/sessions?limit=2")).json()
+        assert [session["session_id"] for session in first["sessions"]] == made[:2]
+        rest = (await site.call("GET", f"/sessions?limit=2&after={first['next']}")).json()
+        assert [session["session_id"] for session in rest["sessions"]] == made[2:]
+        assert rest["next"] is None
+        assert set(first["sessions"][0]) == {"session_id", "created_at", "turns", "bytes", "in_flight"}
+
+
+BAD_BODIES: dict[str, tuple[bytes, int]] = {
+    "malformed": (b'{"messages": [', 400),
+    "list": (b"[]", 400),
+    "null": (b"null", 400),
+    "invalid utf-8": (b'{"a": "\xff"}', 400),
+    "nan": (b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}', 400),
+    "no messages": (b"{}", 400),
+    "unknown role": (b'{"messages": [{"role": "robot", "content": "x"}]}', 400),
+    "three choices": (b'{"messages": [{"role": "user", "content": "x"}], "n": 3}', 400),
+    "ids of its own": (b'{"messages": [{"role": "user", "content": "x"}], "input_ids": [1]}', 400),
+    "empty": (b"", 400),
+    "too long": (b'{"a": "' + b"x" * 5000 + b'"}', 413),
+}
+
+
+@pytest.mark.parametrize("stream", ["", "?stream=1"])
+async def test_a_bad_turn_is_refused_and_changes_nothing(stream: str) -> None:
+    async with running_site(max_body_bytes=4096) as site:
+        session = await site.create()
+        await play(site, session, 1)
+        for name, (body, status) in BAD_BODIES.items():
+            reply = await site.call("POST", f"{session}/v1/chat/completions{stream}", body)
+            assert reply.status == status, name
+            assert set(reply.json()["error"]) == {"message", "type", "code", "param"}
+            assert reply.headers["x-should-retry"] == "false"
+        assert len((await site.call("GET", session)).json()["records"]) == 1
+        assert len(site.engine.generations) == 1
+
+
+BAD_CALLS: dict[str, tuple[str, str, Any, int, str]] = {
+    "unknown session": ("GET", "/sessions/" + "0" * 32, None, 404, "session_not_found"),
+    "odd session": ("GET", "/sessions/x%2f..", None, 404, "session_not_found"),
+    "samples of an unknown session": ("POST", f"/sessions/{'0' * 32}/samples", {}, 404, "session_not_found"),
+    "unknown key": ("POST", "/sessions", {"x": 1}, 400, "request"),
+    "list": ("POST", "/sessions", [], 400, "request"),
+    "bad pin": ("POST", "/sessions", {"sampling_params": {"temperature": "hot"}}, 400, "request"),
+    "unknown route": ("GET", "/nowhere", None, 404, "route_not_served"),
+    "unknown method": ("PATCH", "/sessions", {}, 405, "method_not_allowed"),
+    "bad page": ("GET", "/sessions?limit=0", None, 400, "request"),
+    "bad mode": ("POST", "/engine/pause", {"mode": "soft"}, 400, "request"),
+    "bad forward": ("POST", "/engine/continue", {"forward": "no"}, 400, "request"),
+}
+
+
+async def test_a_bad_call_of_the_control_plane_is_refused() -> None:
+    async with running_site() as site:
+        for name, (method, path, body, status, code) in BAD_CALLS.items():
+            reply = await site.call(method, path, body)
+            assert (reply.status, reply.json()["code"]) == (status, code), name
+            assert isinstance(reply.json()["error"], str)
+        assert (await site.call("GET", "/sessions")).json()["sessions"] == []
+
+
+async def test_bad_samples_requests_are_refused() -> None:
+    async with running_site() as site:
+        session = await site.create()
+        for body in ({"max_seq_len": 0}, {"max_seq_len": "9"}, {"metadata": 1}, {"x": 1}):
+            assert (await site.call("POST", f"{session}/samples", body)).status == 400
+        assert decode_samples((await site.call("POST", f"{session}/samples")).body).empty_reason == "no_records"
+
+
+async def test_an_engine_that_is_not_there_is_a_502_and_the_session_stays_usable() -> None:
+    with unreachable_url() as nowhere:
+        async with serving(nowhere) as (url, _), aiohttp.ClientSession() as http:
+            async with http.post(f"{url}/sessions") as made:
+                session = (await made.json())["session_id"]
+            body = {"messages": [user("a")]}
+            for _ in range(2):
+                async with http.post(f"{url}/sessions/{session}/v1/chat/completions", json=body) as reply:
+                    assert reply.status == 502
+                    assert nowhere in (await reply.json())["error"]["message"]
+            async with http.get(f"{url}/health") as health:
+                assert health.status == 200
+                assert (await health.json())["engine"] == "unreachable"
+
+
+LACKING = {
+    "no logprobs": ScriptedReply(edit=lambda reply: reply["choices"][0]["meta_info"].pop("output_token_logprobs")),
+    "no meta_info": ScriptedReply(edit=lambda reply: reply["choices"][0].pop("meta_info")),
+    "another count": ScriptedReply(edit=lambda reply: reply["choices"][0]["meta_info"].update(completion_tokens=99)),
+    "no choices": ScriptedReply(edit=lambda reply: reply.update(choices=[])),
+    "not json": ScriptedReply(body=b"<html>"),
+}
+
+
+async def test_a_reply_that_lacks_what_a_turn_needs_is_a_502_and_not_recorded() -> None:
+    async with running_site(ScriptedEngine(LACKING.values())) as site:
+        session = await site.create()
+        for name in LACKING:
+            reply = await site.chat(session, [user("a")])
+            assert (reply.status, reply.json()["error"]["code"]) == (502, "engine_protocol"), name
+        assert (await site.call("GET", session)).json()["records"] == []
+        assert (await site.chat(session, [user("a")])).status == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_engines_own_refusals_pass_through(stream: bool) -> None:
+    replies = [ScriptedReply(status=429, headers={"Retry-After": "7"}), ScriptedReply(status=400)]
+    async with running_site(ScriptedEngine(replies)) as site:
+        session = await site.create()
+        busy = await site.chat(session, [user("a")], stream=stream)
+        assert (busy.status, busy.headers["retry-after"]) == (429, "7")
+        refused = await site.chat(session, [user("a")], stream=stream)
+        assert (refused.status, refused.headers["x-should-retry"]) == (400, "false")
+
+
+PROBES = [("HEAD", "/"), ("GET", "/"), ("GET", "/v1/models"), ("GET", "/health")]
+SESSION_PROBES = [("HEAD", ""), ("HEAD", "/v1"), ("GET", "/v1"), ("GET", "/v1/models")]
+
+
+async def test_probes_are_answered_without_an_engine_call() -> None:
+    async with running_site() as site:
+        session = await site.create()
+        await site.service.look_at_engines()
+        before = len(site.engine.requests)
+        for method, path in [*PROBES, *((method, session + path) for method, path in SESSION_PROBES)]:
+            assert (await site.call(method, path)).status == 200, path
+        assert (await site.call("HEAD", f"/sessions/{'0' * 32}")).status == 404
+        assert site.engine.generations == []
+        assert len(site.engine.requests) == before
+
+
+async def test_other_routes_pass_through_with_the_routing_key() -> None:
+    async with running_site() as site:
+        session = await site.create()
+        reply = await site.call("GET", f"{session}/model_info?a=b", x_custom="1", authorization="Bearer secret")
+        assert reply.json()["model_path"] == "scripted"
+        seen = next(request for request in site.engine.requests if request.query == "a=b")
+        assert seen.header("x-smg-routing-key") == session.removeprefix("/sessions/")
+        assert seen.header("x-custom") == "1"
+        assert seen.header("authorization") is None
+
+
+async def test_routes_that_generate_or_steer_do_not_pass() -> None:
+    async with running_site() as site:
+        session = await site.create()
+        for path in ("generate", "v1/completions", "inference/v1/generate"):
+            reply = await site.call("POST", f"{session}/{path}", {})
+            assert (reply.status, reply.json()["code"]) == (400, "unrecorded_generation")
+        for path in ("pause_generation", "flush_cache", "update_weights_from_disk", "Flush_Cache/"):
+            reply = await site.call("POST", f"{session}/{path}", {})
+            assert (reply.status, reply.json()["code"]) == (404, "route_not_served"), path
+        assert site.engine.generations == []
+
+
+async def test_unrecorded_generation_can_be_allowed() -> None:
+    async with running_site(allow_unrecorded=True) as site:
+        session = await site.create()
+        assert (await site.call("POST", f"{session}/generate", {"input_ids": [1, 2]})).status == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/model_info"])
+async def test_framing_headers_are_the_servers_own(path: str) -> None:
+    odd = {"SERVER": "engine", "dAtE": "yesterday", "Connection": "close", "X-Kept": "1"}
+    async with running_site(ScriptedEngine(default=ScriptedReply(headers=odd))) as site:
+        session = await site.create()
+        body = {"messages": [user("a")]} if path.startswith("/v1") else None
+        reply = await site.call("POST" if body else "GET", session + path, body)
+        assert reply.status == 200
+        assert len(reply.headers.getall("server", [])) <= 1
+        assert len(reply.headers.getall("date", [])) <= 1
+        assert "engine" not in reply.headers.getall("server", [])
+        assert "yesterday" not in reply.headers.getall("date", [])
+
+
+async def test_the_key_names_the_session_where_the_path_does_not() -> None:
+    async with running_site() as site:
+        session_id = (await site.create()).removeprefix("/sessions/")
+        body = {"messages": [user("a")]}
+        for headers in ({"authorization": f"Bearer {session_id}"}, {"x_api_key": session_id}):
+            assert (await site.call("POST", "/v1/chat/completions", body, **headers)).status == 200
+        for headers in ({}, {"authorization": "Bearer nobody"}):
+            refused = await site.call("POST", "/v1/chat/completions", body, **headers)
+            assert (refused.status, refused.json()["error"]["code"]) == (401, "authentication")
+
+
+async def test_a_server_with_keys_asks_for_them() -> None:
+    async with running_site(api_key="secret") as site:
+        assert (await site.call("POST", "/sessions")).status == 401
+        made = await site.call("POST", "/sessions", authorization="Bearer secret")
+        session = f"/sessions/{made.json()['session_id']}"
+        body = {"messages": [user("a")]}
+        assert (await site.call("POST", f"{session}/v1/chat/completions", body)).status == 401
+        assert (await site.call("POST", f"{session}/v1/chat/completions", body, x_api_key="secret")).status == 200
+
+
+async def test_a_pause_holds_turns_back_until_the_engines_go_on() -> None:
+    async with running_site() as site:
+        session = await site.create()
+        paused = await site.call("POST", "/engine/pause", {"mode": "in_place", "forward": True})
+        assert (paused.status, paused.json()["state"], paused.json()["mode"]) == (200, "paused", "in_place")
+        assert paused.json()["engines"] == [{"url": site.engine_url, "ok": True, "error": None}]
+        assert site.engine.is_paused
+        assert (await site.call("GET", "/health")).json()["engine"] == "paused"
+        assert (await site.call("POST", "/engine/pause", {"mode": "in_place"})).status == 200
+        assert (await site.call("POST", "/engine/pause", {"mode": "abort"})).status == 400
+        assert (await site.call("POST", "/engine/continue", {"forward": True})).json()["state"] == "serving"
+        assert not site.engine.is_paused
+        assert (await site.chat(session, [user("a")])).status == 200
+
+
+async def test_a_pause_that_an_engine_refuses_changes_nothing() -> None:
+    with unreachable_url() as nowhere:
+        async with serving(nowhere) as (url, service), aiohttp.ClientSession() as http:
+            async with http.post(f"{url}/engine/pause", json={"mode": "abort", "forward": True}) as reply:
+                assert reply.status == 502
+            assert service.control.state != "paused"
+
+
+async def test_aborting_ends_turns_in_flight_and_closes_sessions() -> None:
+    engine = ScriptedEngine(default=ScriptedReply(wait=asyncio.Event()))
+    async with running_site(engine) as site:
+        session = await site.create()
+        turn = asyncio.create_task(site.chat(session, [user("a")]))
+        await engine.wait_for_generations(1)
+        assert (await site.call("POST", "/engine/abort")).status == 200
+        ended = await turn
+        assert (ended.status, ended.headers["x-should-retry"]) == (503, "false")
+        assert "retry-after" not in ended.headers
+        after = await site.chat(session, [user("a")])
+        assert (after.status, after.json()["error"]["code"]) == (404, "session_closed")
+        assert len(engine.generations) == 1
+        assert (await site.call("GET", session)).status == 200
+        assert (await site.call("POST", f"{session}/samples")).status == 200
+        assert (await site.call("DELETE", session)).status == 204
+
+
+async def test_the_openapi_document_lists_every_route() -> None:
+    async with running_site() as site:
+        document = (await site.call("GET", "/openapi.json")).json()
+        assert "post" in document["paths"]["/sessions/{session_id}/v1/chat/completions"]
+        assert {"get", "head", "delete"} <= set(document["paths"]["/sessions/{session_id}"])
+        assert (await site.call("GET", "/docs")).status == 200
+
+
+async def test_a_stream_is_recorded_like_a_reply() -> None:
+    async with running_site() as site:
+        session = await site.create()
+        stream = await site.chat(session, [user("a")], stream=True)
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        assert stream.body.endswith(b"data: [DONE]\n\n")
+        following = [user("a"), assistant("reply 1"), user("b")]
+        assert (await site.chat(session, following)).status == 200
+        assert len((await site.call("GET", session)).json()["records"]) == 2

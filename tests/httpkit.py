@@ -1,0 +1,85 @@
+"""The whole server on a loopback port, in front of a scripted engine."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import orjson
+
+from servicekit import get_renderer
+from turnkeeper.config.load import load
+from turnkeeper.config.resolve import resolve
+from turnkeeper.engines import EngineClient, SglangEngine
+from turnkeeper.http.app import build_app
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.service.build import Outside, join_service
+from turnkeeper.service.service import SessionService
+from turnkeeper.testing.engine import ScriptedEngine
+from turnkeeper.testing.serve import running
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One HTTP response."""
+
+    status: int
+    headers: Any
+    body: bytes
+
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    """A running server."""
+
+    url: str
+    engine_url: str
+    engine: ScriptedEngine
+    service: SessionService
+    http: aiohttp.ClientSession
+
+    async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        """One request; a body that is no bytes is sent as JSON."""
+        data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.http.request(method, f"{self.url}{path}", data=data, headers=named) as response:
+            return Reply(status=response.status, headers=response.headers, body=await response.read())
+
+    async def create(self, **body: Any) -> str:
+        """Open a session; its path."""
+        return f"/sessions/{(await self.call('POST', '/sessions', body)).json()['session_id']}"
+
+    async def chat(self, session: str, messages: list[JsonObject], **fields: Any) -> Reply:
+        """One turn."""
+        return await self.call("POST", f"{session}/v1/chat/completions", {"messages": messages, **fields})
+
+
+@asynccontextmanager
+async def running_site(engine: ScriptedEngine | None = None, **options: Any) -> AsyncGenerator[Site]:
+    """Serve with these options (attribute names of the flags) in front of the engine."""
+    engine = engine or ScriptedEngine(encode=lambda text: get_renderer().tokenizer.encode(text).tolist())
+    async with running(engine) as engine_url, serving(engine_url, **options) as served:
+        url, service = served
+        async with aiohttp.ClientSession() as http:
+            yield Site(url=url, engine_url=engine_url, engine=engine, service=service, http=http)
+
+
+@asynccontextmanager
+async def serving(engine_url: str, **options: Any) -> AsyncGenerator[tuple[str, SessionService]]:
+    """Serve in front of whatever is at the URL."""
+    config = resolve(load({"hf_checkpoint": "x", "backend_url": engine_url, **options}))
+    client = EngineClient(timeout_s=config.timeouts.engine_timeout_s)
+    service = join_service(
+        config,
+        renderer=get_renderer(),
+        checkpoint_config={},
+        engine=SglangEngine(engine_url, client),
+        client=client,
+        outside=Outside.real(),
+    )
+    async with running(build_app(service)) as url:
+        yield url, service
