@@ -45,6 +45,12 @@ def test_a_trainers_parser_gets_every_option() -> None:
     assert arguments.session_server_port is None
 
 
+def test_a_trainers_help_groups_the_options_by_section() -> None:
+    text = add_arguments(argparse.ArgumentParser(), environment={}).format_help()
+    assert [title for title in ("Model:", "Engine:", "Routing replay:", "Trainer:") if f"\n{title}\n" not in text] == []
+    assert "--use-session-server [v1|v2]" in text
+
+
 def test_a_trainers_values_are_typed() -> None:
     parser = add_arguments(argparse.ArgumentParser(), environment={})
     words = ["--use-session-server", "v2", "--session-server-port", "31000", "--gate-timeout", "5"]

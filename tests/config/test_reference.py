@@ -10,7 +10,7 @@ import pytest
 
 from turnkeeper.choices import OnToolsChange
 from turnkeeper.config.option import OPTIONS
-from turnkeeper.config.reference import PAGES, read_members, render_options, render_rules
+from turnkeeper.config.reference import PAGES, main, read_members, render_options, render_rules
 from turnkeeper.config.rules import RULES
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -40,4 +40,12 @@ def test_a_choices_lines_are_read_from_beneath_its_members() -> None:
         "fork": "Starts a new root.",
         "keep": "Goes on with the stored ids, and the turn is flagged.",
         "refuse": "Is a 400.",
+    }
+
+
+def test_the_pages_are_written_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["reference", str(tmp_path)])
+    main()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        name: render() for name, render in PAGES.items()
     }

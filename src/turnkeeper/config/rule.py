@@ -56,8 +56,6 @@ class Situation:
         """Name an option with the value it has, as one would write it."""
         option = BY_ATTRIBUTE[attribute]
         value = getattr(getattr(self.settings, option.section), option.field)
-        if value is True:
-            return option.flag
         return f"{option.flag} {value:g}" if isinstance(value, float) else f"{option.flag} {value}"
 
 

@@ -214,7 +214,7 @@ class Limits(Section):
 
 
 class Trainer(Section):
-    """Trainer: read by the trainer; the session server only checks that they go together."""
+    """Trainer: for the trainer alone; `turnkeeper serve` checks those that a rule is about and refuses the others."""
 
     partial_rollout: bool = False
     """Recycle unfinished samples into the data buffer."""
