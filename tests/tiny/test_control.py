@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from tiny.builders import write_small_checkpoint
 from tiny.conftest import Serve, Served
+from turnkeeper.tiny.shape import TinyShape, init_weights
 
 PROMPT = [5, 80, 466, 300, 12]
 
@@ -119,6 +121,25 @@ async def test_new_requests_hang_while_paused(served: Served) -> None:
     assert (await served.client.get("/ready")).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions"])
+async def test_a_new_stream_gets_no_byte_while_paused(served: Served, path: str) -> None:
+    await served.post("/pause_generation", {"mode": "in_place"})
+    body = {"input_ids": PROMPT, "messages": [{"role": "user", "content": "hi"}], "stream": True, "max_tokens": 2}
+    arrived = asyncio.Event()
+
+    async def read() -> str:
+        async with served.client.stream("POST", path, json=body) as response:
+            arrived.set()
+            return (await response.aread()).decode()
+
+    call = asyncio.create_task(read())
+    while await served.count_requests() != (0, 1):
+        pass
+    assert not arrived.is_set(), "headers are bytes too"
+    await served.post("/continue_generation")
+    assert (await call).endswith("data: [DONE]\n\n")
+
+
 async def test_a_flush_is_refused_while_a_request_runs(served: Served) -> None:
     async with served.in_flight():
         assert (await served.post("/flush_cache")).status_code == 400
@@ -166,6 +187,7 @@ async def test_the_engine_says_what_it_is(serve: Serve, checkpoints: tuple[Path,
         for path in ("/model_info", "/get_model_info"):
             info = (await served.client.get(path)).json()
             assert (info["model_path"], info["is_generation"]) == (str(checkpoints[0]), True)
+        assert (await served.client.get("/get_weight_version")).json() == {"weight_version": "default"}
         server = (await served.client.get("/server_info")).json()
         assert (server["max_running_requests"], server["random_seed"]) == (3, 9)
         assert server["enable_return_routed_experts"] is True
@@ -195,6 +217,13 @@ async def test_what_is_malformed_is_a_400_and_changes_nothing(
         assert named in reply.json()["message"]
         assert await served.count_requests() == (1, 0)
         assert (await served.client.get("/ready")).status_code == 200
+
+
+async def test_weights_of_another_shape_leave_the_weights(served: Served, tmp_path: Path) -> None:
+    shape = TinyShape(hidden_size=16, num_hidden_layers=1, moe_intermediate_size=8)
+    other = write_small_checkpoint(tmp_path / "other", init_weights(shape, 0), shape)
+    assert await _update(served, other, weight_version="v9") == 400
+    assert await _version(served) == "default"
 
 
 async def test_a_checkpoint_that_cannot_be_read_leaves_the_weights(served: Served, tmp_path: Path) -> None:

@@ -49,7 +49,10 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, _Value]) -> _V
 
 
 class EventStream(Response):
-    """Server-sent events from a generator, which is closed when the client hangs up."""
+    """Server-sent events from a generator, which is closed when the client hangs up.
+
+    No byte is sent before the first event: while the engine is paused, a new stream hangs as any request does.
+    """
 
     def __init__(self, events: AsyncGenerator[bytes]) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-cache"})
@@ -64,8 +67,11 @@ class EventStream(Response):
             return
 
     async def _send_all(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         async with aclosing(self._events) as events:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            first = await anext(events)
+            await send(start)
+            await send({"type": "http.response.body", "body": first, "more_body": True})
             async for event in events:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -32,13 +32,13 @@ class ChunkWriter:
         self._texts = texts
         self._reader = codec.new_reader(has_tools=call.has_tools, has_reasoning=call.is_reasoning_separate)
         self._calls = 0
-
-    def begin(self) -> JsonObject:
-        """The first chunk, which has the role."""
-        return self._chunk({"role": "assistant", "content": ""})
+        self._is_begun = False
 
     def write(self, update: Update) -> Iterator[JsonObject]:
         """The chunks of what the engine told; those of the result end the stream."""
+        if not self._is_begun:
+            self._is_begun = True
+            yield self._chunk({"role": "assistant", "content": ""})
         if isinstance(update, Delta):
             yield from self._write_tokens(self._reader.feed(update.text), update.tokens)
             return

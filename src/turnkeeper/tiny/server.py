@@ -130,7 +130,6 @@ class ChatRoute:
 
     async def _stream(self, call: ChatCall) -> AsyncGenerator[bytes]:
         writer = ChunkWriter(call, self._engine.codec, self._engine.vocabulary)
-        yield encode_event(writer.begin())
         async with aclosing(self._engine.generate(call.request)) as updates:
             async for update in updates:
                 for chunk in writer.write(update):
