@@ -13,6 +13,7 @@ from turnkeeper.engines.engine import (
 )
 from turnkeeper.engines.fleet import EngineFleet, UpdateReport
 from turnkeeper.engines.gate import Gate
+from turnkeeper.engines.generate import SglangGenerateEngine
 from turnkeeper.engines.http import EngineClient
 from turnkeeper.engines.message import build_parser
 from turnkeeper.engines.pool import EnginePool, Member
@@ -38,6 +39,7 @@ __all__ = [
     "RelayRequest",
     "RunnerOptions",
     "SglangEngine",
+    "SglangGenerateEngine",
     "SystemClock",
     "TurnOutcome",
     "TurnRunner",

@@ -130,10 +130,17 @@ def read_spans(value: object, url: str) -> tuple[VersionSpan, ...] | None:
         return None
     spans: list[VersionSpan] = []
     for entry in cast(list[object], value):
-        fields = expect_object(entry, "meta_info.weight_versions[]", url)
+        fields = _read_span(entry, url)
         start, stop = fields.get("start"), fields.get("end")
         if not (isinstance(start, int) and isinstance(stop, int) and 0 <= start <= stop):
             raise EngineProtocolError(f"the reply of {url} has a malformed version span {fields}", url=url)
         if start < stop:
             spans.append(VersionSpan(version=read_version(fields.get("version")), start=start, stop=stop))
     return tuple(spans)
+
+
+def _read_span(entry: object, url: str) -> JsonObject:
+    """A span as an object; some builds send it as a list of its three members."""
+    if isinstance(entry, list):
+        return dict(zip(("version", "start", "end"), cast(list[object], entry), strict=False))
+    return expect_object(entry, "meta_info.weight_versions[]", url)

@@ -32,6 +32,7 @@ from turnkeeper.testing.script import (
     build_generate_reply,
     build_meta,
     build_sampled,
+    build_stream,
     dump_reply,
 )
 
@@ -92,6 +93,7 @@ class ScriptedEngine:
         moe: MoeShape | None = None,
         weight_version: str = "default",
         context_length: int = 32768,
+        is_incremental: bool = False,
     ) -> None:
         """Write the script.
 
@@ -103,12 +105,14 @@ class ScriptedEngine:
             moe: sends routing rows of this shape to those who ask; None is a dense model, or a missing flag.
             weight_version: the label until an update gives another.
             context_length: longer prompts are refused as SGLang refuses them.
+            is_incremental: events of a stream hold only what is new.
         """
         self.script = list(script)
         self.default = default if default is not None else ScriptedReply()
         self.weight_version = weight_version
         self.context_length = context_length
         self.moe = moe
+        self.is_incremental = is_incremental
         self.requests: list[RecordedRequest] = []
         """Every request, in the order of arrival."""
         self.generations: list[RecordedRequest] = []
@@ -266,6 +270,9 @@ class ScriptedEngine:
             value = build_chat_reply(request.json, shown, sampled, meta, text=text)
         if reply.edit is not None:
             reply.edit(value)
+        if request.path == "/generate" and request.json.get("stream"):
+            stream = build_stream(value, reply.chunk_ids, is_incremental=self.is_incremental)
+            return _Answer(body=stream, headers=(("content-type", "text/event-stream"), *headers), fault=reply.fault)
         return _Answer(body=dump_reply(value), headers=headers, fault=reply.fault)
 
     # Control routes: what they do to the script's state, and what SGLang answers.

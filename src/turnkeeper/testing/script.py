@@ -66,6 +66,8 @@ class ScriptedReply:
     body: bytes | None = None
     """The raw body instead of everything above: HTML, garbage, nothing."""
     fault: Phase | None = None
+    chunk_ids: int = 3
+    """How many ids each event of a streamed reply adds."""
     wait: asyncio.Event | None = None
     """The call is answered only once this is set; an abort or a pause that aborts ends the wait."""
     partial: int | None = None
@@ -209,6 +211,22 @@ def build_chat_reply(
 def build_generate_reply(sampled: Sampled, meta: JsonObject, *, text: str) -> JsonObject:
     """The body of ``/generate``."""
     return {"text": text, "output_ids": list(sampled.ids), "meta_info": meta}
+
+
+def build_stream(value: JsonObject, chunk_ids: int, *, is_incremental: bool) -> bytes:
+    """A reply of ``/generate`` as its event stream: each event repeats what came before, or not if incremental."""
+    ids: list[int] = value["output_ids"]
+    meta: JsonObject = value["meta_info"]
+    events: list[bytes] = []
+    for stop in [*range(chunk_ids, len(ids), chunk_ids), len(ids)]:
+        start = max(0, (stop - 1) // chunk_ids * chunk_ids) if is_incremental else 0
+        part = {**meta, "output_token_logprobs": meta["output_token_logprobs"][start:stop], "completion_tokens": stop}
+        if stop < len(ids):
+            part = {name: item for name, item in part.items() if name != "routed_experts"} | {"finish_reason": None}
+        else:
+            part["completion_tokens"] = meta["completion_tokens"]
+        events.append(b"data: " + dump_reply({**value, "output_ids": ids[start:stop], "meta_info": part}) + b"\n\n")
+    return b"".join([*events, b"data: [DONE]\n\n"])
 
 
 def dump_reply(value: JsonObject) -> bytes:

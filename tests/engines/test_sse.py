@@ -1,0 +1,34 @@
+"""Event streams of engines.
+
+1. The data of each line comes out once, whole, however the network cut it.
+2. Comments, blank lines and other fields are left out; a last line needs no newline.
+"""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnkeeper.engines.sse import DataLines
+
+STREAM = b': ping\n\nevent: x\ndata: {"a": 1}\n\ndata:{"b": 2}\r\n\r\nid: 7\ndata: [DONE]'
+EXPECTED = [b'{"a": 1}', b'{"b": 2}', b"[DONE]"]
+
+
+def read(chunks: list[bytes]) -> list[bytes]:
+    lines = DataLines()
+    found = [data for chunk in chunks for data in lines.feed(chunk)]
+    return found + lines.finish()
+
+
+@settings(max_examples=50)
+@given(cuts=st.sets(st.integers(0, len(STREAM)), max_size=12))
+def test_the_data_comes_out_whole_however_it_was_cut(cuts: set[int]) -> None:
+    bounds = [0, *sorted(cuts), len(STREAM)]
+    assert read([STREAM[start:stop] for start, stop in pairwise(bounds)]) == EXPECTED
+
+
+@pytest.mark.parametrize("chunks", [[], [b""], [b"\n\n"], [b": only a comment\n"], [b"data:\n"]])
+def test_a_stream_without_data_gives_nothing(chunks: list[bytes]) -> None:
+    assert read(chunks) == []
