@@ -5,9 +5,13 @@
 3. A key of the file that is no option is an error; a variable that is nearly an option is a warning.
 """
 
+import tempfile
+from collections import ChainMap
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from turnkeeper.config.load import Source, load
 from turnkeeper.config.option import OPTIONS
@@ -86,3 +90,22 @@ def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
 def test_a_variable_one_slip_away_from_an_option_is_a_warning() -> None:
     loaded = load({}, environment={"TURNKEEPER_GATE_TIMOUT": "3", "TURNKEEPER_SERVICE_HOST": "10.0.0.1"})
     assert loaded.warnings == ("TURNKEEPER_GATE_TIMOUT is no option; did you mean TURNKEEPER_GATE_TIMEOUT?",)
+
+
+COUNTS = ("max_sessions", "max_session_turns", "max_in_flight", "num_layers")
+LAYER = st.dictionaries(st.sampled_from(COUNTS), st.integers(min_value=1, max_value=10**6))
+
+
+@given(flags=LAYER, variables=LAYER, table=LAYER)
+@settings(max_examples=60)
+def test_layers_lie_over_each_other_as_a_chain_of_maps(
+    flags: dict[str, int], variables: dict[str, int], table: dict[str, int]
+) -> None:
+    defaults = {option.attribute: option.default for option in OPTIONS if option.attribute in COUNTS}
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write("".join(f"{name.replace('_', '-')} = {value}\n" for name, value in table.items()))
+        file.flush()
+        environment = {f"TURNKEEPER_{name.upper()}": str(value) for name, value in variables.items()}
+        loaded = load(flags, environment=environment, file=Path(file.name))
+    found = loaded.settings.limits.model_dump() | loaded.settings.model.model_dump()
+    assert {name: found[name] for name in COUNTS} == dict(ChainMap(flags, variables, table, defaults))

@@ -15,6 +15,7 @@ from turnkeeper.config.resolve import resolve_command_line
 from turnkeeper.config.rule import Entry, Findings, Severity
 from turnkeeper.config.rules import RULES, check
 from turnkeeper.errors import ArgumentErrors
+from turnkeeper.rendering.families import FAMILIES
 
 V1: dict[str, Any] = {"use_session_server": "v1", "hf_checkpoint": "/c", "pause_generation_mode": "in_place"}
 V2: dict[str, Any] = V1 | {"use_session_server": "v2"}
@@ -293,6 +294,24 @@ def test_a_rule_that_holds_is_silent(case: Case) -> None:
 
 def test_every_rule_has_its_cases() -> None:
     assert {case.id.partition("/")[0] for case in CASES} == {rule.name for rule in RULES}
+
+
+PINS = [
+    pytest.param(family.name, name, value, id=f"{family.name}-{name}")
+    for family in FAMILIES.values()
+    for name, value in family.pinned.items()
+]
+
+
+@pytest.mark.parametrize(("family", "name", "value"), PINS)
+def test_an_argument_that_a_family_pins_may_be_repeated_but_not_contradicted(
+    family: str, name: str, value: object
+) -> None:
+    options = V1 | {"tito_model": family}
+    assert check(load(options | {"apply_chat_template_kwargs": {name: value}}), Entry.TRAINER).errors == ()
+    (error,) = check(load(options | {"apply_chat_template_kwargs": {name: "other"}}), Entry.TRAINER).errors
+    assert f"{name}='other'" in error
+    assert f"{name}={value!r}" in error
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
