@@ -70,6 +70,32 @@ def test_latest_of_an_increment_is_the_increment() -> None:
     assert (patch.start, len(patch.rows)) == (5, 5)
 
 
+def test_a_turn_that_holds_all_rows_is_all_that_is_compared() -> None:
+    patch = take_patch(
+        encode_ids(WHOLE),
+        request=plan_rows(parent_tokens=6, common_prefix=6, use_addition_r3=False),
+        shape=SHAPE,
+        prompt_tokens=9,
+        completion_tokens=2,
+        held=[build_rows(build_ids(3, seed=5)), build_rows(WHOLE[:5])],
+        kept=RowsKept.LATEST,
+    )
+    assert (patch.start, patch.changed_rows) == (0, 0)
+
+
+@pytest.mark.parametrize("rows", [3, 7], ids=["too-few", "too-many"])
+def test_stored_rows_of_another_path_are_refused(rows: int) -> None:
+    with pytest.raises(ValueError, match=f"come to {rows} rows of a path that holds 5"):
+        take_patch(
+            encode_ids(WHOLE),
+            request=plan_rows(parent_tokens=6, common_prefix=6, use_addition_r3=False),
+            shape=SHAPE,
+            prompt_tokens=9,
+            completion_tokens=2,
+            held=[build_rows(build_ids(rows))],
+        )
+
+
 def _spoil(row: int, ids: int | list[int]) -> np.ndarray:
     rows = WHOLE.copy()
     rows[row, 1] = ids

@@ -16,10 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from samples.builders import TREE, Story, rows_of
+from samples.builders import TREE, Story, rows_of, spell
 from samples.hookbox import score_copies
 from turnkeeper.errors import ConfigError, HookError
-from turnkeeper.samples import Collection, CollectOptions, Hooks, Sample, load_hooks
+from turnkeeper.samples import (
+    Collection,
+    CollectOptions,
+    Hooks,
+    Sample,
+    collect,
+    decode_samples,
+    load_hooks,
+    view_session,
+)
 from turnkeeper.samples.draft import DraftSample
 from turnkeeper.samples.picker import drop_retries, keep_siblings
 from turnkeeper.samples.postprocessor import default_postprocess
@@ -129,6 +138,28 @@ def test_hooks_see_the_attributes_of_the_reference() -> None:
     assert sample.metadata["accumulated_token_ids"] == [1, 11, 2, 12, 13]
     assert sample.prefix_cache_info.prefix_cache_hit_rate == 0.0
     assert (sample.spec_info.spec_accept_rate, sample.spec_info.spec_accept_length) == (0.0, 0.0)
+
+
+def test_hooks_see_lists_where_the_session_holds_arrays() -> None:
+    seen: list[Any] = []
+
+    def look(samples: list[Any], metadata: dict[str, Any]) -> list[Any]:
+        seen.append(metadata["accumulated_token_ids"])
+        return samples
+
+    story = Story(TREE)
+    story.say([1], [11])
+    hooks = Hooks(picker=Hook(name="--pick mine", function=look), postprocessor=load_hooks().postprocessor)
+    known = {**story.metadata(), "accumulated_token_ids": np.array([1, 11], np.int32)}
+    collection = collect(
+        view_session(story.session),
+        session_metadata=known,
+        session_ledger=story.session.ledger,
+        decode=spell,
+        options=CollectOptions(hooks=hooks),
+    )
+    assert seen == [[1, 11]]
+    assert decode_samples(collection.encode().to_bytes()).session_metadata["accumulated_token_ids"] == [1, 11]
 
 
 def _draft(**fields: Any) -> DraftSample:

@@ -63,13 +63,14 @@ def take_patch(
         shape: what a row of the model looks like.
         prompt_tokens: length of the whole prompt.
         completion_tokens: how many ids the reply holds; at least 1.
-        held: the stored patches of the path in order, together ``request.held_rows`` rows; only compared, so they
-            may be left out where nobody counts changes.
+        held: the stored rows of the path's turns in order; only compared, so they may be left out where nobody
+            counts changes. Where a turn holds all rows of its path, those before it are passed over.
         on_bad_rows: fail, or go on and name the first bad row.
         kept: whether a whole payload replaces what is held.
 
     Raises:
         EngineProtocolError: no payload, not base64; or bad rows under ``OnBadRows.FAIL``, with the likely cause.
+        ValueError: ``held`` does not come to ``request.held_rows`` rows.
     """
     first, stop = request.payload_start, prompt_tokens + completion_tokens - 1
     start = first if kept is RowsKept.LATEST else request.held_rows
@@ -82,7 +83,8 @@ def take_patch(
     bad = checked.bad and BadRow(row=start + checked.bad.row, fault=checked.bad.fault, detail=checked.bad.detail)
     if bad:
         _refuse(bad, _guess_cause(bad, prompt_tokens), on_bad_rows)
-    return Patch(rows=checked.rows, start=start, bad=bad, changed_rows=_count_changed(decoded, first, held))
+    compared = _find_standing(held, request.held_rows)
+    return Patch(rows=checked.rows, start=start, bad=bad, changed_rows=_count_changed(decoded, first, compared))
 
 
 def join_patches(pieces: Sequence[Patch]) -> Patch:
@@ -133,6 +135,18 @@ def assemble_rows(patches: Sequence[RoutingRows], path_tokens: Sequence[int]) ->
         pieces.append(patch)
         held = tokens - 1
     return pieces[0] if len(pieces) == 1 else join_rows(pieces)
+
+
+def _find_standing(held: Sequence[RoutingRows], rows: int) -> Sequence[RoutingRows]:
+    """The last of the held runs that together are so many rows: what stands of them on the path."""
+    missing = rows if held else 0
+    since = len(held)
+    while missing > 0 and since:
+        since -= 1
+        missing -= len(held[since])
+    if missing:
+        raise ValueError(f"the stored rows come to {rows - missing} rows of a path that holds {rows}")
+    return held[since:]
 
 
 def _count_changed(decoded: NDArray[Any], first: int, held: Sequence[RoutingRows]) -> int:

@@ -98,7 +98,7 @@ def collect(
         paths[leaf] = _describe(assembled, view)
     if is_tree and paths:
         drafts = {leaf: (DraftSample(path, dict(path.sample.metadata)), path) for leaf, path in paths.items()}
-        finished = run_hooks(options.hooks, drafts, session_metadata)
+        finished = run_hooks(options.hooks, drafts, _spell_lists(session_metadata))
     else:
         finished = [(path, path.sample) for path in paths.values()]
     kept = mark_reasons(finished)
@@ -138,6 +138,11 @@ def _list_path_ids(assembled: AssembledPath) -> list[int]:
     ]
     ids: list[int] = np.concatenate(pieces).tolist()
     return ids
+
+
+def _spell_lists(metadata: JsonObject) -> JsonObject:
+    """Lists for the arrays that stand for them: what hooks expect."""
+    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in metadata.items()}
 
 
 def _show_masked(kept: KeptSample) -> Sample:

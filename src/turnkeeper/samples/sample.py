@@ -115,7 +115,7 @@ class Sample:
         """The parallel invariant: an ill-formed sample does not exist.
 
         Raises:
-            AssemblyError: lengths differ, or a token that carries no loss by nature has a mask or logprob.
+            AssemblyError: lengths differ.
         """
         length = len(self.loss_mask)
         if len(self.rollout_log_probs) != length or length > len(self.tokens):
