@@ -7,12 +7,14 @@
 5. Sampled tokens that no turn holds are accounted for.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from sessionkit import Talk, ask, assistant, completion_of, prompt_of, system, user
 from turnkeeper.choices import OnToolsChange, OnTruncated
-from turnkeeper.core import DropReason, FinishReason, Linear, Prompt, Tree
+from turnkeeper.core import DropReason, FinishReason, Linear, Prompt, Tree, build_query
 from turnkeeper.core.tokens import NO_TOKENS
 from turnkeeper.errors import (
     RequestError,
@@ -21,6 +23,7 @@ from turnkeeper.errors import (
     TruncatedTurnError,
     TurnLimitError,
 )
+from turnkeeper.routing import RoutingRows
 
 
 def test_begin_changes_nothing_that_anyone_sees() -> None:
@@ -132,6 +135,59 @@ def test_an_empty_prompt_makes_no_root() -> None:
         talk.session.commit(
             talk.begin(user("u")), prompt=Prompt(trim=0, ids=NO_TOKENS), completion=completion_of(assistant("a")), at=2
         )
+
+
+def rows(size: int) -> RoutingRows:
+    return RoutingRows(experts_RLK=np.zeros((size, 1, 1), dtype=np.uint8))
+
+
+def indexer(size: int) -> np.ndarray:
+    return np.zeros((size, 1, 1), dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        pytest.param({"rows": rows(5)}, "", id="exact"),
+        pytest.param({"rows": rows(4)}, r"5 tokens to 10 adds 5 rows .*, not 4", id="a row short"),
+        pytest.param({"rows": rows(6)}, r"5 tokens to 10 adds 5 rows .*, not 6", id="a row more"),
+        pytest.param({"rows": rows(9)}, "", id="all of the path"),
+        pytest.param({"rows": rows(10)}, r"all of its path: 9.*, not 10", id="more than the path"),
+        pytest.param({"indexer_rows": indexer(9)}, "", id="exact indexer"),
+        pytest.param({"indexer_rows": indexer(8)}, "10 tokens has 9 rows, not 8", id="an indexer row short"),
+    ],
+)
+def test_a_turn_adds_exactly_the_rows_of_its_tokens(fields: dict[str, Any], named: str) -> None:
+    """Row i is that of token i as input: the patch starts at the parent's last token and spares the turn's own."""
+    talk = Talk()
+    root = completion_of(assistant("a"), 3, rows=rows(4), indexer_rows=indexer(4))
+    talk.session.commit(talk.begin(user("u")), prompt=prompt_of(2), completion=root, at=1.0)
+    pending = talk.begin(user("u"), assistant("a"), user("v"))
+    fitting = completion_of(assistant("b"), 3, **fields)
+    if named:
+        with pytest.raises(TokenIntegrityError, match=named):
+            talk.session.commit(pending, prompt=prompt_of(2), completion=fitting, at=2.0)
+    else:
+        assert talk.session.commit(pending, prompt=prompt_of(2), completion=fitting, at=2.0).path_tokens == 10
+
+
+@pytest.mark.parametrize(("trim", "size"), [(0, 5), (1, 4)])
+def test_the_patch_of_a_trimmed_prompt_covers_the_marker_that_replaces_the_trimmed_token(trim: int, size: int) -> None:
+    talk = Talk()
+    talk.say(user("u"), reply="a")
+    pending = talk.begin(user("u"), assistant("a"), user("v"))
+    completion = completion_of(assistant("b"), 3, rows=rows(size))
+    talk.session.commit(pending, prompt=prompt_of(2, trim=trim), completion=completion, at=2.0)
+
+
+def test_a_request_may_be_reduced_once_for_both_questions() -> None:
+    talk = Talk()
+    talk.say(user("u"), reply="a")
+    request = ask(user("u"), assistant("a"), user("v"))
+    query = build_query(request)
+    assert talk.session.find_parent(query) == 0
+    assert talk.session.begin(request, at=1.0, query=query).parent_id == 0
+    assert talk.session.find_parent(build_query(ask(user("x")))) is None
 
 
 def test_a_closed_session_takes_no_turn_and_commits_none() -> None:

@@ -48,6 +48,8 @@ class Cause(StrEnum):
     """Another user or tool message at the same place: the harness edited, or tried again from here."""
     CUT_SHORT = "cut_short"
     """The request ends before the messages of the turn that it might have extended."""
+    MATCHER_REFUSED = "matcher_refused"
+    """A matcher given by import path said no to messages in which no field differs."""
     COMMITTED_LATER = "committed_later"
     """The turn that it would extend was committed after it began."""
 

@@ -10,7 +10,7 @@ from turnkeeper.core.attach import Query, bind_path, find_attach, follow
 from turnkeeper.core.cause import EXTENDS, Cause, Explanation
 from turnkeeper.core.forest import Forest
 from turnkeeper.ids import TurnId
-from turnkeeper.matching import MATCHERS, Difference, IdPairs, Matcher
+from turnkeeper.matching import MATCHERS, Difference, DifferenceKind, IdPairs, Matcher
 
 INSTRUCTIONS = frozenset({"system", "developer"})
 
@@ -38,8 +38,9 @@ def explain(forest: Forest, parent: TurnId | None, query: Query, matcher: Matche
     near = find_near(forest, parent, beside, query, matcher)
     if near.difference is None:
         return Explanation(cause=_judge_equal(forest, near, query), near=near.turn_id)
+    is_unexplained = near.difference.kind is DifferenceKind.OTHER
     return Explanation(
-        cause=_judge(forest, parent, near, query),
+        cause=Cause.MATCHER_REFUSED if is_unexplained else _judge(forest, parent, near, query),
         near=near.turn_id,
         difference=near.difference,
         would_match=_find_setting(forest, near.turn_id, query, matcher),

@@ -37,5 +37,5 @@ class SessionState:
                 self.delivered.add(event.turn_id)
             case SessionClosed():
                 self.closed_as = event.reason
-            case SessionOpened():
+            case _:
                 raise ValueError("a session is opened once, by its first event")

@@ -1,0 +1,135 @@
+"""Where a request attaches.
+
+1. The turn with the longest path of messages that the request begins with; ties go to the latest.
+2. Only whole paths count: a turn whose reply does not come back is not attached to.
+3. Whatever the traffic of real clients spells otherwise, each main turn attaches to the one before.
+4. A message costs one comparison, whatever the depth of the forest.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessionkit import Talk, assistant, completion_of, prompt_of, user
+from turnkeeper.core import Linear, Session, Tree, TurnRequest
+from turnkeeper.matching import TOLERANT, IdPairs, Match, NormalMessage
+
+TRACES = Path(__file__).parent.parent / "data" / "traces"
+
+
+def test_a_request_attaches_at_the_deepest_turn() -> None:
+    talk = Talk()
+    talk.say(user("u"), reply="a")
+    talk.say(user("u"), assistant("a"), user("v"), reply="b")
+    assert talk.say(user("u"), assistant("a"), user("v"), assistant("b"), user("w")).parent == 1
+    assert talk.say(user("u"), assistant("a"), user("other")).parent == 0
+
+
+def test_a_request_that_ends_with_a_reply_appends_nothing() -> None:
+    talk = Talk()
+    talk.say(user("u"), reply="a")
+    pending = talk.begin(user("u"), assistant("a"))
+    assert (pending.parent_id, pending.appended) == (0, ())
+
+
+def test_of_equal_replies_the_latest_is_gone_on_from() -> None:
+    talk = Talk()
+    for _ in range(3):
+        talk.say(user("u"), reply="a")
+    assert talk.begin(user("u"), assistant("a"), user("v")).parent_id == 2
+
+
+def test_of_equal_paths_in_other_turns_the_latest_is_gone_on_from() -> None:
+    talk = Talk()
+    late = talk.begin(user("u"), assistant("a"), user("v"))
+    talk.say(user("u"), reply="a")
+    talk.commit(late, "b")
+    talk.say(user("u"), assistant("a"), user("v"), reply="b")
+    assert [turn.parent for turn in talk.session.forest.turns] == [None, None, 0]
+    assert talk.begin(user("u"), assistant("a"), user("v"), assistant("b"), user("w")).parent_id == 2
+
+
+def test_the_longest_path_of_messages_wins_over_the_one_of_most_turns() -> None:
+    talk = Talk()
+    late = talk.begin(user("u"), assistant("a"), user("v"), assistant("b"), user("w"))
+    talk.say(user("u"), reply="a")
+    talk.say(user("u"), assistant("a"), user("v"), reply="b")
+    whole = talk.commit(late, "c")
+    request = (user("u"), assistant("a"), user("v"), assistant("b"), user("w"), assistant("c"), user("x"))
+    assert talk.begin(*request).parent is whole
+
+
+def test_the_same_tools_in_another_spelling_of_their_keys_are_the_same_tools() -> None:
+    talk = Talk(Tree())
+    talk.say(user("u"), reply="a", tools=({"type": "function", "function": {"name": "t"}},))
+    again = talk.begin(user("u"), assistant("a"), user("v"), tools=({"function": {"name": "t"}, "type": "function"},))
+    assert again.parent_id == 0
+    other = talk.begin(user("u"), assistant("a"), user("v"), tools=({"function": {"name": "T"}, "type": "function"},))
+    assert other.parent_id is None
+
+
+EXPECTED: dict[str, list[int | None]] = {
+    "mini-swe-agent": [None, 0, 1, 2, 2, 2],
+    "opencode": [None, None, 1, 2],
+    "pi": [None, 0, 1],
+    "py-agents": [None, 0, 1, 2, None, 4, 5],
+    "py-pydai": [None, 0, 1, 2],
+    "py-smolagents": [None] * 8,
+    "py-strands": [None, 0, 1, 2],
+    "qwen-code": [None, 0, 1],
+}
+"""The parent of each chat-completions call of a trace; None for a root. The others leave out replies without tool
+calls, ask for titles beside the task, or rewrite every reply."""
+
+
+def play(session: Session, client: str) -> list[int | None]:
+    trace: dict[str, Any] = json.loads((TRACES / f"{client}.json").read_text())
+    parents: list[int | None] = []
+    for call in trace["turns"]:
+        if call["protocol"] == "chat":
+            body = call["body"]
+            request = TurnRequest(messages=tuple(body["messages"]), tools=tuple(body.get("tools", ())))
+            pending = session.begin(request, at=0.0)
+            session.commit(pending, prompt=prompt_of(), completion=completion_of(call["reply"]), at=0.0)
+            parents.append(pending.parent_id)
+    return parents
+
+
+@pytest.mark.parametrize("client", EXPECTED)
+def test_what_real_clients_send_attaches_turn_to_turn(client: str) -> None:
+    session = Session.open(Tree())
+    assert play(session, client) == EXPECTED[client]
+    assert all(turn.why.near is not None for turn in session.forest.turns[1:] if turn.parent is None)
+
+
+@pytest.mark.parametrize("client", ["pi", "qwen-code", "py-strands", "mini-swe-agent"])
+def test_what_real_clients_send_without_side_requests_is_one_live_path(client: str) -> None:
+    session = Session.open(Linear())
+    assert play(session, client) == EXPECTED[client]
+    assert len(session.live_leaves()) == 1
+
+
+class Counting:
+    """The tolerant matcher, counting."""
+
+    name = "tolerant"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def match(self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Match:
+        self.calls += 1
+        return TOLERANT.match(stored, replayed, pairs)
+
+
+def test_a_message_costs_one_comparison_however_deep_the_path() -> None:
+    matcher = Counting()
+    talk = Talk(Tree(), matcher=matcher)
+    said = [user("u0")]
+    for index in range(40):
+        matcher.calls = 0
+        talk.say(*said, reply=f"a{index}")
+        assert matcher.calls == len(said) - 1
+        said += [assistant(f"a{index}"), user(f"u{index + 1}")]

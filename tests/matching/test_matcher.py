@@ -1,0 +1,342 @@
+"""Whether a replayed message is the stored one.
+
+1. The table: what each matcher accepts. Each accepts all that the one before accepts.
+2. Tool arguments are equal as JSON objects by value and type, exactly.
+3. Call ids may be renamed one for one, along a whole path.
+4. A function by import path decides alone, and is held to its contract.
+5. What differs is named: the kind, the field, both values cut to an excerpt.
+"""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from sessionkit import assistant, call, tool, user
+from turnkeeper.errors import ConfigError, MatcherError
+from turnkeeper.jsontypes import Message
+from turnkeeper.matching import MATCHERS, DifferenceKind, IdPairs, find_differences, load_matcher, normalize
+from turnkeeper.matching.normal import are_arguments_equal
+
+ORDER = ("strict", "loose_tool_call", "tolerant", "role_content_only")
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    stored: Message
+    replayed: Message
+    first: str
+    """The first matcher of the order that accepts it."""
+
+
+def calls(arguments: Any, call_id: str = "c0", name: str = "f", **more: Any) -> Message:
+    return assistant("", tool_calls=[{**call(name, arguments, call_id), **more}])
+
+
+REASONED = assistant("a", reasoning_content="\nwhy\n")
+IMAGE = {"type": "image_url", "image_url": {"url": "data:1"}}
+
+CASES = (
+    Case("equal", user("u"), user("u"), "strict"),
+    Case("another text", user("u"), user("U"), NONE),
+    Case("another space", user("u"), user("u "), NONE),
+    Case("another role", user("u"), tool("u", ""), NONE),
+    Case("null content", assistant(""), {"role": "assistant", "content": None}, "strict"),
+    Case("no content", assistant(""), {"role": "assistant"}, "strict"),
+    Case("an empty list of parts", assistant(""), {"role": "assistant", "content": []}, "strict"),
+    Case("empty text parts", assistant(""), {"role": "assistant", "content": [{"type": "text", "text": ""}]}, "strict"),
+    Case(
+        "a null text part", assistant(""), {"role": "assistant", "content": [{"type": "text", "text": None}]}, "strict"
+    ),
+    Case("no tool calls", assistant("a"), assistant("a", tool_calls=[]), "strict"),
+    Case("null keys", assistant("a"), assistant("a", tool_calls=None, reasoning_content=None, refusal=None), "strict"),
+    Case("text parts", user("ab"), {"role": "user", "content": [{"type": "text", "text": x} for x in "ab"]}, "strict"),
+    Case("parts that are strings", user("ab"), {"role": "user", "content": ["a", "b"]}, "strict"),
+    Case("other text parts", user("ab"), {"role": "user", "content": [{"type": "text", "text": "a"}]}, NONE),
+    Case(
+        "an image",
+        {"role": "user", "content": [IMAGE]},
+        {"role": "user", "content": [dict(reversed(IMAGE.items()))]},
+        "strict",
+    ),
+    Case("an image added", user("u"), {"role": "user", "content": [{"type": "text", "text": "u"}, IMAGE]}, NONE),
+    Case("an image moved", {"role": "user", "content": ["u", IMAGE]}, {"role": "user", "content": [IMAGE, "u"]}, NONE),
+    Case("content that is no text", {"role": "user", "content": {"a": 1}}, {"role": "user", "content": {"a": 2}}, NONE),
+    Case("a part without type", {"role": "user", "content": [5]}, {"role": "user", "content": ["5"]}, NONE),
+    Case("a text part of another type", user("5"), {"role": "user", "content": [{"type": "text", "text": 5}]}, NONE),
+    Case("the other name of reasoning", assistant("a", reasoning="r"), assistant("a", reasoning_content="r"), "strict"),
+    Case(
+        "both names of reasoning",
+        assistant("a", reasoning="r"),
+        assistant("a", reasoning="r", reasoning_content="r"),
+        "strict",
+    ),
+    Case("reasoning left out", REASONED, assistant("a"), "tolerant"),
+    Case("reasoning trimmed", REASONED, assistant("a", reasoning_content="why"), "tolerant"),
+    Case("reasoning of blanks", REASONED, assistant("a", reasoning_content=" \n"), "tolerant"),
+    Case("other reasoning", REASONED, assistant("a", reasoning_content="because"), "role_content_only"),
+    Case(
+        "half the reasoning", assistant("a", reasoning="one two"), assistant("a", reasoning="one"), "role_content_only"
+    ),
+    Case("reasoning made up", assistant("a"), assistant("a", reasoning_content="r"), "role_content_only"),
+    Case("wire-only keys", calls("{}"), calls("{}", index=0, extra={"sdk": 1}), "strict"),
+    Case(
+        "no type on a call",
+        calls("{}"),
+        assistant("", tool_calls=[{"id": "c0", "function": {"name": "f", "arguments": "{}"}}]),
+        "strict",
+    ),
+    Case("arguments spelled otherwise", calls('{"a":  1}'), calls('{"a":1}'), "loose_tool_call"),
+    Case("keys in another order", calls('{"a":1,"b":2}'), calls('{"b":2,"a":1}'), "loose_tool_call"),
+    Case("arguments as an object", calls('{"a":1}'), calls({"a": 1}), "strict"),
+    Case("no arguments", calls("{}"), calls(None), "loose_tool_call"),
+    Case("other arguments", calls('{"a":1}'), calls('{"a":2}'), "role_content_only"),
+    Case("another function", calls("{}"), calls("{}", name="g"), "role_content_only"),
+    Case(
+        "a call more",
+        calls("{}"),
+        assistant("", tool_calls=[call("f", "{}"), call("g", "{}", "c1")]),
+        "role_content_only",
+    ),
+    Case("the calls left out", calls("{}"), assistant(""), "role_content_only"),
+    Case("a call renamed", calls("{}"), calls("{}", "x"), "tolerant"),
+    Case("a result renamed", tool("r"), tool("r", "x"), "tolerant"),
+    Case("a call that lost its id", calls("{}"), calls("{}", ""), "role_content_only"),
+    Case("a result that lost its id", tool("r"), {"role": "tool", "content": "r"}, "role_content_only"),
+    Case(
+        "calls that are no list",
+        assistant("", tool_calls={"a": 1}),
+        assistant("", tool_calls={"a": 2}),
+        "role_content_only",
+    ),
+    Case("a call that is no object", assistant("", tool_calls=["x"]), assistant("", tool_calls=["x"]), "strict"),
+    Case(
+        "a call without function",
+        assistant("", tool_calls=[{"id": "c", "name": "f"}]),
+        assistant("", tool_calls=[{"id": "c", "name": "g"}]),
+        "role_content_only",
+    ),
+    Case("lone surrogates", user("a\ud83d b"), user("a\ud83d b"), "strict"),
+    Case("another lone surrogate", user("a\ud83d b"), user("a\ud83c b"), NONE),
+)
+
+
+def accepts(matcher: str, stored: Message, replayed: Message) -> bool:
+    return MATCHERS[matcher].match(normalize(stored), normalize(replayed), IdPairs()).is_match
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_a_matcher_accepts_what_the_table_says(case: Case) -> None:
+    accepting = [name for name in ORDER if accepts(name, case.stored, case.replayed)]
+    expected = [] if case.first == NONE else list(ORDER[ORDER.index(case.first) :])
+    assert accepting == expected
+
+
+def test_the_matchers_stand_in_their_order() -> None:
+    assert tuple(MATCHERS) == ORDER
+    for before, after in pairwise(ORDER):
+        assert MATCHERS[before].accepted < MATCHERS[after].accepted
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "is_equal"),
+    [
+        pytest.param('{"path":"a","n":1.0,"t":"\\u4e2d"}', '{"n": 1.0, "path": "a", "t": "中"}', True, id="spelling"),
+        pytest.param('{"n":1.0}', '{"n":1}', True, id="1.0 is 1"),
+        pytest.param('{"n":1e2}', '{"n":100}', True, id="an exponent"),
+        pytest.param('{"n":-0.0}', '{"n":0}', True, id="minus zero"),
+        pytest.param('{"n":5000.0}', '{"n":5000}', True, id="5000.0 is 5000"),
+        pytest.param('{"n":1}', '{"n":2}', False, id="2 for 1"),
+        pytest.param('{"n":1}', '{"n":true}', False, id="true for 1"),
+        pytest.param('{"n":0}', '{"n":false}', False, id="false for 0"),
+        pytest.param('{"n":1}', '{"n":"1"}', False, id="a string for 1"),
+        pytest.param('{"n":null}', "{}", False, id="null for nothing"),
+        pytest.param('{"n":1,"n":1}', '{"n":1}', False, id="a repeated key"),
+        pytest.param('{"a":{"n":1,"n":2}}', '{"a":{"n":2}}', False, id="a repeated key inside"),
+        pytest.param('{"n":NaN}', '{"n": NaN}', False, id="NaN"),
+        pytest.param('{"n":Infinity}', '{"n": Infinity}', False, id="Infinity"),
+        pytest.param('{"n":12345678901234567890}', '{"n":12345678901234567000}', False, id="a lost digit"),
+        pytest.param('{"n":12345678901234567890}', '{ "n":12345678901234567890}', True, id="twenty digits"),
+        pytest.param('{"n":0.1}', '{"n":0.1000000000000000055}', False, id="digits behind the point"),
+        pytest.param('{"n":1e999999999}', '{"n": 1e999999999}', True, id="a huge exponent"),
+        pytest.param('{"n":1e9999999999999999999}', '{"n": 1e9999999999999999999}', False, id="beyond exponents"),
+        pytest.param('{"a":[1,2]}', '{"a":[2,1]}', False, id="a list in another order"),
+        pytest.param('{"a":[1,2]}', '{"a":[1]}', False, id="a shorter list"),
+        pytest.param('{"a":{"b":[{"c":1}]}}', '{"a": {"b": [{"c": 1.0}]}}', True, id="nested"),
+        pytest.param("[1]", "[1.0]", False, id="no object"),
+        pytest.param("", "{}", True, id="nothing is the empty object"),
+        pytest.param("{", "{ ", False, id="no JSON"),
+        pytest.param('{"a":' * 100_000, '{ "a":' * 100_000, False, id="too deep"),
+        pytest.param("{" * 9, "{" * 9, True, id="no JSON, but the same text"),
+    ],
+)
+def test_arguments_are_equal_by_value_and_type(left: str, right: str, is_equal: bool) -> None:
+    assert are_arguments_equal(left, right) is is_equal
+    assert are_arguments_equal(right, left) is is_equal
+
+
+def path_matches(matcher: str, *pairs_of: tuple[Message, Message]) -> bool:
+    pairs = IdPairs()
+    return all(
+        MATCHERS[matcher].match(normalize(stored), normalize(replayed), pairs).is_match for stored, replayed in pairs_of
+    )
+
+
+def two_calls(first: str, second: str) -> Message:
+    return assistant("", tool_calls=[call("f", "{}", first), call("g", "{}", second)])
+
+
+@pytest.mark.parametrize(
+    ("replayed", "is_match"),
+    [
+        pytest.param((two_calls("x", "y"), tool("1", "x"), tool("2", "y")), True, id="renamed throughout"),
+        pytest.param((two_calls("b", "a"), tool("1", "b"), tool("2", "a")), True, id="names exchanged throughout"),
+        pytest.param((two_calls("x", "y"), tool("1", "y"), tool("2", "x")), False, id="results answer the other call"),
+        pytest.param((two_calls("x", "x"), tool("1", "x"), tool("2", "x")), False, id="one name for two"),
+        pytest.param((two_calls("x", "y"), tool("1", "a"), tool("2", "b")), False, id="only the calls renamed"),
+        pytest.param((two_calls("a", "x"), tool("1", "a"), tool("2", "x")), True, id="one renamed"),
+        pytest.param((two_calls("a", "b"), tool("1", "b"), tool("2", "a")), False, id="results exchanged, no name new"),
+    ],
+)
+def test_call_ids_are_renamed_one_for_one(replayed: tuple[Message, ...], is_match: bool) -> None:
+    stored = (two_calls("a", "b"), tool("1", "a"), tool("2", "b"))
+    assert path_matches("tolerant", *zip(stored, replayed, strict=True)) is is_match
+    assert path_matches("role_content_only", *zip(stored, replayed, strict=True))
+    same_text = all(left == right for left, right in zip(stored, replayed, strict=True))
+    assert path_matches("loose_tool_call", *zip(stored, replayed, strict=True)) is same_text
+
+
+def test_ids_that_come_back_unchanged_are_taken_for_the_rest_of_the_path() -> None:
+    assert not path_matches("tolerant", (tool("1", "a"), tool("1", "a")), (tool("2", "b"), tool("2", "a")))
+
+
+def test_an_undone_binding_is_forgotten() -> None:
+    pairs = IdPairs()
+    pairs.bind("a", "a")
+    mark = pairs.mark()
+    assert pairs.bind("b", "x")
+    assert pairs.has_renames
+    pairs.undo(mark)
+    assert not pairs.has_renames
+    assert pairs.bind("b", "y")
+    assert dict(pairs.stored_of) == {"a": "a", "y": "b"}
+
+
+def same_role(stored: Message, replayed: Message) -> bool:
+    return stored["role"] == replayed["role"]
+
+
+def answers_one(stored: Message, replayed: Message) -> int:
+    return 1
+
+
+def raises(stored: Message, replayed: Message) -> bool:
+    raise KeyError("content")
+
+
+async def waits(stored: Message, replayed: Message) -> bool:
+    return True
+
+
+def test_a_function_by_import_path_decides_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = importable(monkeypatch, same_role)
+    pairs = IdPairs()
+    other = matcher.match(normalize(user("u")), normalize(user("v")), pairs)
+    assert other.is_match
+    assert [each.kind for each in other.differences] == [DifferenceKind.CONTENT]
+    assert matcher.match(normalize(user("u")), normalize(user("u")), pairs).differences == ()
+    refused = matcher.match(normalize(user("u")), normalize(assistant("u")), pairs)
+    assert [each.kind for each in refused.differences] == [DifferenceKind.ROLE]
+
+
+def test_a_function_may_refuse_equal_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = importable(monkeypatch, lambda stored, replayed: False)
+    match = matcher.match(normalize(user("u")), normalize(user("u")), IdPairs())
+    assert not match.is_match
+    assert [each.kind for each in match.differences] == [DifferenceKind.OTHER]
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [pytest.param(answers_one, "must return a bool, it returned int"), pytest.param(raises, "raised KeyError")],
+)
+def test_a_function_that_breaks_its_contract_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, function: Any, named: str
+) -> None:
+    matcher = importable(monkeypatch, function)
+    with pytest.raises(MatcherError, match=named):
+        matcher.match(normalize(user("u")), normalize(user("u")), IdPairs())
+
+
+def importable(monkeypatch: pytest.MonkeyPatch, function: Any) -> Any:
+    import sessionkit
+
+    monkeypatch.setattr(sessionkit, "matches", function, raising=False)
+    return load_matcher("sessionkit.matches")
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_built_in_matcher_is_found_by_its_name(name: str) -> None:
+    assert load_matcher(name) is MATCHERS[name]
+
+
+@pytest.mark.parametrize(
+    ("selector", "named"),
+    [
+        pytest.param("lose", "cannot be imported", id="a misspelt name"),
+        pytest.param("", "cannot be imported", id="nothing"),
+        pytest.param("no_such_module.function", "No module named", id="no module"),
+        pytest.param("json.no_such_function", "no_such_function", id="no function"),
+        pytest.param("json.decoder.NaN", "not a function", id="a value"),
+        pytest.param(".x", "cannot be imported", id="no module name"),
+    ],
+)
+def test_what_is_no_matcher_is_refused_with_the_names_there_are(selector: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as refusal:
+        load_matcher(selector)
+    assert "--session-message-matcher" in str(refusal.value)
+    assert all(name in str(refusal.value) for name in ORDER)
+
+
+def test_a_coroutine_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="coroutine"):
+        importable(monkeypatch, waits)
+
+
+def test_a_difference_names_message_field_and_an_excerpt_of_both_values() -> None:
+    long = "x" * 500
+    stored, replayed = normalize(user(long + "stored" + long)), normalize(user(long + "replayed" + long))
+    (difference,) = find_differences(stored, replayed)
+    cut = difference.at(3)
+    assert cut.index == 3
+    assert re.fullmatch("…x+storedx+…", cut.stored)
+    assert "replayed" in cut.replayed
+    assert max(len(cut.stored), len(cut.replayed)) <= 122
+    assert cut.to_json() == {
+        "message": 3,
+        "field": "content",
+        "kind": "content",
+        "stored": cut.stored,
+        "replayed": cut.replayed,
+    }
+    assert cut.describe().startswith("message 3, content: stored '…x")
+
+
+def test_an_excerpt_of_a_value_that_differs_at_its_start_has_nothing_before_it() -> None:
+    (difference,) = find_differences(normalize(user("a" + "x" * 500)), normalize(user("b")))
+    cut = difference.at(0)
+    assert cut.stored == "a" + "x" * 119 + "…"
+    assert cut.replayed == "b"
+
+
+def test_equal_messages_have_no_difference() -> None:
+    assert list(find_differences(normalize(user("u")), normalize(user("u")))) == []
+
+
+def test_the_call_ids_of_a_message_are_those_of_its_calls_and_of_what_it_answers() -> None:
+    assert normalize(two_calls("a", "b")).call_ids == ("a", "b")
+    assert normalize(tool("r", "x")).call_ids == ("x",)
