@@ -182,6 +182,17 @@ async def test_health_tells_an_engine_that_steps_from_one_that_does_not(serve: S
         await served.wait_until_idle()
 
 
+async def test_a_health_check_changes_no_draw_and_leaves_no_trace(serve: Serve, tmp_path: Path) -> None:
+    replies = []
+    for checks in (0, 3):
+        async with serve(kv_trace=tmp_path / "trace.jsonl") as served:
+            for _ in range(checks):
+                await served.client.get("/health")
+            replies.append((await served.generate(PROMPT))["output_ids"])
+    assert replies[0] == replies[1]
+    assert len((tmp_path / "trace.jsonl").read_text().splitlines()) == 1
+
+
 async def test_the_engine_says_what_it_is(serve: Serve, checkpoints: tuple[Path, Path]) -> None:
     async with serve(max_batch=3, seed=9) as served:
         for path in ("/model_info", "/get_model_info"):

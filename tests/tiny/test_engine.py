@@ -117,6 +117,11 @@ def test_a_folder_that_lacks_a_file_is_refused(checkpoints: tuple[Path, Path], t
         TinyEngine(EngineOptions(checkpoint=folder))
 
 
+def test_a_trace_that_cannot_be_written_is_refused(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere/trace\.jsonl"):
+        TinyEngine(EngineOptions(checkpoint=checkpoints[0], kv_trace=tmp_path / "nowhere" / "trace.jsonl"))
+
+
 def test_a_tokenizer_that_is_none_is_refused(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
     folder = tmp_path / "broken"
     shutil.copytree(checkpoints[0], folder)

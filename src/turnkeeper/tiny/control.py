@@ -125,7 +125,7 @@ class ControlRoutes:
             rid=f"HEALTH_CHECK_{uuid.uuid4().hex}",
             prompt_ids=np.zeros(1, np.int32),
             params=SamplingParams(max_new_tokens=1, temperature=0),
-            is_traced=False,
+            is_probe=True,
         )
         generating = asyncio.ensure_future(self._engine.complete(probe))
         try:

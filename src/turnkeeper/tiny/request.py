@@ -48,8 +48,8 @@ class EngineRequest:
     routing_key: str = ""
     """Whom it is for, as its sender says in the header ``X-SMG-Routing-Key``; only the trace repeats it."""
 
-    is_traced: bool = True
-    """Whether the KV trace gets a line of it."""
+    is_probe: bool = False
+    """A health check: it leaves no line in the KV trace, and does not change which draws later requests get."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

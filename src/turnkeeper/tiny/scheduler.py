@@ -124,7 +124,7 @@ class Scheduler:
 
     def submit(self, request: EngineRequest, listener: Listener) -> None:
         """Queue a request; its listener hears its deltas, if it is streamed, and always one result."""
-        self._arrivals += 1
+        self._arrivals += not request.is_probe
         live = LiveRequest(
             request,
             listener,
@@ -244,7 +244,7 @@ class Scheduler:
     def _end(self, live: LiveRequest, finish: Finish) -> None:
         """Who hears the result finds its line in the trace, and its tokens in the prefix cache."""
         result = live.end(finish, [stamp.version for stamp in self._stamps])
-        if self._trace is not None and live.request.is_traced:
+        if self._trace is not None and not live.request.is_probe:
             self._trace(live, result, self._stamps)
         if live.kv is not None:
             self._cache.store(live.ids, live.kv, live.request.cache_salt)

@@ -30,6 +30,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from turnkeeper.errors import ConfigError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.tiny.live import LiveRequest
 from turnkeeper.tiny.model import Chunk, TinyModel
@@ -41,7 +42,15 @@ class KvTrace:
     """Writes the lines; the scheduler's thread calls it."""
 
     def __init__(self, path: Path) -> None:
-        self._file: TextIO = path.open("w", encoding="utf-8")
+        """Begin an empty file.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        try:
+            self._file: TextIO = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write the KV trace {path}: {error.strerror}") from error
 
     def __call__(self, live: LiveRequest, result: Result, stamps: Sequence[WeightStamp]) -> None:
         """Write a finished request."""
