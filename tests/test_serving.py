@@ -2,13 +2,19 @@
 
 1. Each of several processes gets its port and a name of its own; warnings are logged once.
 2. A configuration survives the way to another process.
+3. A strict probe names every engine that does not answer, and nothing starts.
 """
 
 import pickle
 
+import pytest
+
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import ResolvedConfig, resolve
-from turnkeeper.serving import split_workers
+from turnkeeper.errors import ConfigError
+from turnkeeper.serving import check_engines, serve_workers, split_workers
+from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
+from turnkeeper.testing.serve import running
 
 
 def build(**options: object) -> ResolvedConfig:
@@ -37,3 +43,22 @@ def test_warnings_are_logged_by_one() -> None:
 def test_a_configuration_survives_the_way_to_another_process() -> None:
     config = build(max_body_bytes="1MiB", on_abort="resume", api_key="k")
     assert pickle.loads(pickle.dumps(config)) == config
+
+
+async def test_a_strict_probe_passes_engines_that_answer() -> None:
+    async with running(ScriptedEngine()) as url:
+        await check_engines(build(backend_url=url))
+
+
+async def test_a_strict_probe_names_every_engine_that_does_not_answer() -> None:
+    async with running(ScriptedEngine()) as url:
+        with unreachable_url() as first, unreachable_url() as second:
+            with pytest.raises(ConfigError, match="--strict-probe") as caught:
+                await check_engines(build(backend_url=[first, url, second]))
+            named = [each for each in (first, url, second) if f"\n{each}: " in str(caught.value)]
+    assert named == [first, second]
+
+
+def test_a_server_with_a_strict_probe_does_not_start_without_its_engine() -> None:
+    with unreachable_url() as url, pytest.raises(ConfigError, match="--strict-probe"):
+        serve_workers(build(backend_url=url, strict_probe=True))

@@ -3,14 +3,17 @@
 ``python -m turnkeeper.serving`` is one of several: it gets its options from the process that started it.
 """
 
+import asyncio
 import dataclasses
 import logging
 import pickle
 import sys
 
 from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.engines import EngineClient
 from turnkeeper.errors import ConfigError
 from turnkeeper.http.serve import serve
+from turnkeeper.service.build import build_engine
 from turnkeeper.workers import read_task, run_group
 
 _KILL_MARGIN_S = 10.0
@@ -24,9 +27,12 @@ def serve_workers(config: ResolvedConfig) -> int:
         The exit status: 0, or that of the process that ended by itself.
 
     Raises:
-        ConfigError: one process alone cannot start; several report theirs on stderr and end with status 2.
+        ConfigError: one process alone cannot start, or the engines fail a strict probe; several report their
+            errors on stderr and end with status 2.
     """
     configure_logging(config)
+    if config.engine.strict_probe:
+        asyncio.run(check_engines(config))
     workers = split_workers(config)
     if len(workers) == 1:
         serve(workers[0])
@@ -36,6 +42,24 @@ def serve_workers(config: ResolvedConfig) -> int:
         [pickle.dumps(worker) for worker in workers],
         grace_s=config.timeouts.drain_timeout_s + _KILL_MARGIN_S,
     )
+
+
+async def check_engines(config: ResolvedConfig) -> None:
+    """Ask every engine once.
+
+    Raises:
+        ConfigError: one does not answer, or is unfit for what is asked of it; names all of them.
+    """
+    client = EngineClient(timeout_s=config.timeouts.engine_timeout_s)
+    try:
+        reports = await build_engine(config, client).probe()
+    finally:
+        await client.close()
+    problems = [
+        f"{report.url}: {problem}" for report in reports for problem in (report.error, *report.problems) if problem
+    ]
+    if problems:
+        raise ConfigError("\n".join(["--strict-probe found engines that cannot serve", *problems]))
 
 
 def split_workers(config: ResolvedConfig) -> tuple[ResolvedConfig, ...]:
