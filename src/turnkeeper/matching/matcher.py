@@ -106,10 +106,11 @@ class FieldMatcher:
         """Equal digests are equal messages; else field by field."""
         is_equal = stored.digest == replayed.digest
         differences = () if is_equal else tuple(find_differences(stored, replayed))
-        refused = tuple(each for each in differences if each.kind not in self.accepted)
-        if refused:
-            return Match(is_match=False, differences=refused)
-        if self._checks_links and (stored.calls or stored.result_of):
+        if differences:
+            refused = tuple(each for each in differences if each.kind not in self.accepted)
+            if refused:
+                return Match(is_match=False, differences=refused)
+        if (stored.calls or stored.result_of) and self._checks_links:
             conflict = _bind_ids(stored, replayed, pairs)
             if conflict is not None:
                 return Match(is_match=False, differences=(conflict,))
