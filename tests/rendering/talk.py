@@ -26,11 +26,11 @@ def assistant(text: str = "", *calls: JsonObject, reasoning: str | None = None) 
 def call(name: str, arguments: Any, number: int = 0) -> JsonObject:
     """A tool call; arguments that are no string are spelled as JSON."""
     spelled = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return {"id": f"call{number:05}", "type": "function", "function": {"name": name, "arguments": spelled}}
+    return {"id": f"functions.{name}:{number}", "type": "function", "function": {"name": name, "arguments": spelled}}
 
 
 def tool(text: str, number: int = 0, name: str = "look") -> Message:
-    return {"role": "tool", "content": text, "tool_call_id": f"call{number:05}", "name": name}
+    return {"role": "tool", "content": text, "tool_call_id": f"functions.{name}:{number}", "name": name}
 
 
 LOOK: JsonObject = {

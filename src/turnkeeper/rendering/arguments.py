@@ -63,7 +63,19 @@ def merge_request(family: Family, fixed: Mapping[str, Any], given: Mapping[str, 
                 hint=f"leave {name} out",
                 param=name,
             )
-    return {**fixed, **given}
+    return _merge_switches(family, {**fixed, **given}, given)
+
+
+def _merge_switches(family: Family, merged: JsonObject, given: Mapping[str, Any]) -> JsonObject:
+    """One name for thinking on or off, whichever was used; the request's own comes before the server's."""
+    if not family.thinking_switches:
+        return merged
+    kept = family.thinking_switches[0]
+    named = [name for source in (given, merged) for name in family.thinking_switches if name in source]
+    value: Any = merged[named[0]] if named else True
+    for name in family.thinking_switches:
+        merged.pop(name, None)
+    return {**merged, kept: value not in (False, "chat")}
 
 
 def check_change(writer: Writer, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:

@@ -14,27 +14,8 @@ from typing import Any
 
 from turnkeeper.jsontypes import Message
 from turnkeeper.rendering.family import Thinking
-from turnkeeper.rendering.message import find_reasoning, get_role, get_text, get_tool_calls
+from turnkeeper.rendering.message import get_role, get_text, get_tool_calls, split_reasoning
 from turnkeeper.rendering.toolformat import ToolFormat
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """An assistant message taken apart."""
-
-    reasoning: str | None
-    """None when there is none, which is another thing than empty reasoning."""
-    content: str
-
-
-def split_reasoning(message: Message, thinking: Thinking) -> Said:
-    """Reasoning and answer, also where a client put both into the content."""
-    content = get_text(message)
-    reasoning = find_reasoning(message)
-    if reasoning is None and thinking.closing in content:
-        before, _, content = content.rpartition(thinking.closing)
-        reasoning = before.split(thinking.closing, 1)[0].rpartition(thinking.opening)[2]
-    return Said(reasoning=reasoning, content=content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +49,7 @@ class ChatmlRule:
         return _wrap("user", body)
 
     def _write_assistant(self, message: Message, arguments: Mapping[str, Any]) -> str:
-        said = split_reasoning(message, self.thinking)
+        said = split_reasoning(message, self.thinking.opening, self.thinking.closing)
         reasoning = said.reasoning
         if reasoning is None and (self.is_thinking_always or arguments.get("enable_thinking") is False):
             reasoning = ""

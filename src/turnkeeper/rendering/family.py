@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from turnkeeper.rendering.rule import HistoryRule
+from turnkeeper.rendering.blockformat import BlockFormat
+from turnkeeper.rendering.rule import Encoder, HistoryRule
 from turnkeeper.rendering.toolformat import ToolFormat
 
 
@@ -73,8 +74,10 @@ class Family:
     message's marker does the closing; None where it is read off the checkpoint's template."""
     stop_markers: tuple[str, ...] = ()
     """The tokens a sampled message may end with."""
-    shared_markers: tuple[str, ...] = ()
-    """Those of them that also open the next message: at such an edge one token may be trimmed."""
+    replaced_markers: tuple[str, ...] = ()
+    """Those of them that give way to another marker when the conversation goes on: there one token is trimmed."""
+    final_markers: tuple[str, ...] = ()
+    """Those of them that close a message by themselves, though they are not the usual close."""
     reply_marker: str | None = None
     """The text that opens an assistant's message; None where nobody knows it."""
     inner_markers: tuple[str, ...] = ()
@@ -85,14 +88,23 @@ class Family:
     """Whether the format has a developer role of its own; without one it is written as system."""
     pinned: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Template arguments that keep earlier messages as they are; a request may not contradict them."""
+    thinking_switches: tuple[str, ...] = ()
+    """Names of one argument that turns thinking on and off; the first is the one that is kept, on by default."""
     thinking: Thinking | None = None
     """The reasoning markers; None where the format has none, or nobody knows."""
+    blocks: Thinking | None = None
+    """Blocks that every text of a message stands in, so that a cut one is ended before the close; None where only
+    thinking is such a block."""
     tools: ToolFormat | None = None
     """How tool calls are spelled; None where nobody knows."""
+    block_format: BlockFormat | None = None
+    """How replies are read where they are rows of blocks; None where they are tagged text."""
     rule: HistoryRule | None = None
     """Writes what follows the first assistant message; None where the checkpoint's template does."""
+    encoder: Encoder | None = None
+    """Writes everything, where the checkpoint has no template."""
 
     @property
     def max_trim(self) -> int:
         """How many trailing ids of a parent a child may leave out: 0 or 1."""
-        return 1 if self.shared_markers else 0
+        return 1 if self.replaced_markers else 0

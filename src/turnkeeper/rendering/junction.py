@@ -57,9 +57,14 @@ class Junction:
     """The control token that begins it; None where there is none."""
     stop_ids: frozenset[int]
     """Every token that a sampled message may end with."""
-    is_shared: bool
-    """Whether stop tokens open the next message, so that one may be trimmed."""
-    thinking: Thinking | None
+    replaced_ids: frozenset[int]
+    """Those that give way to another marker when the conversation goes on."""
+    final_ids: frozenset[int]
+    """Those that close a message by themselves."""
+    block: Thinking | None
+    """What a cut message ends before its close: thinking, or whatever block it stands in."""
+    reply_marker: str
+    """The text that opens an assistant's message; empty where nobody knows it."""
 
     def join(self, parent: ParentContext, suffix: str) -> Edge:
         """Put a suffix behind a path."""
@@ -67,57 +72,66 @@ class Junction:
         if last is not None and last == self.close_id:
             rest = self.close[len(self.tokenizer.markers.get(last, "")) :]
             return Edge(trim=0, ids=self.tokenizer.encode_after(last, rest + suffix))
+        if last is not None and last in self.final_ids:
+            return Edge(trim=0, ids=self.tokenizer.encode_after(last, suffix))
         if last is None or last not in self.stop_ids:
             return Edge(trim=0, ids=self.tokenizer.encode(self.write_end(parent) + suffix))
         ids = self.tokenizer.encode(self.close + suffix)
         if len(ids) and ids[0] == last:
             return Edge(trim=0, ids=ids[1:])
-        return Edge(trim=1 if self.is_shared else 0, ids=ids)
+        return Edge(trim=1 if last in self.replaced_ids else 0, ids=ids)
 
     def write_end(self, parent: ParentContext) -> str:
         """What a message that nothing closed still lacks."""
-        if self.thinking is None or not self.is_thinking(parent):
+        if self.block is None or not self.is_inside(self.block, parent):
             return self.close
-        end = self.thinking.end
-        layout = self.thinking.before_closing
+        end = self.block.end
+        layout = self.block.before_closing
         if layout and self.tokenizer.decode(parent.completion_ids[-8:]).endswith(layout):
             end = end.removeprefix(layout)
         return end + self.close
 
-    def is_thinking(self, parent: ParentContext) -> bool:
-        """Whether the path ends inside thinking."""
-        said = self._find_thinking(self.tokenizer.decode(parent.completion_ids))
-        if said is None:
-            said = self._find_thinking(self.tokenizer.decode(parent.prompt_ids[-16:]))
-        return bool(said)
-
-    def _find_thinking(self, text: str) -> bool | None:
-        """Whether thinking is open at the end of a text; None where the text does not say."""
-        if self.thinking is None:
-            return False
-        opened, closed = text.rfind(self.thinking.opening), text.rfind(self.thinking.closing)
-        return None if opened == closed else opened > closed
+    def is_inside(self, block: Thinking, parent: ParentContext) -> bool:
+        """Whether the path ends inside a block that its last turn, or the opening of that turn, began."""
+        opening = self.tokenizer.decode(parent.prompt_ids[-_OPENING_SIZE:])
+        if self.reply_marker:
+            opening = opening.rpartition(self.reply_marker)[2]
+        text = opening + self.tokenizer.decode(parent.completion_ids)
+        return text.rfind(block.opening) > text.rfind(block.closing)
 
 
-def build_junction(family: Family, tokenizer: Tokenizer, close: str, end_ids: Sequence[int]) -> Junction:
+_OPENING_SIZE = 32
+"""More ids than any opening of an assistant's message has."""
+
+
+def _find_ids(tokenizer: Tokenizer, markers: Sequence[str]) -> frozenset[int]:
+    found = (tokenizer.find_id(marker) for marker in markers)
+    return frozenset(marker for marker in found if marker is not None)
+
+
+def build_junction(
+    family: Family, tokenizer: Tokenizer, *, close: str, opening: str, end_ids: Sequence[int]
+) -> Junction:
     """A family's boundary on a tokenizer.
 
     Args:
         family: the row.
         tokenizer: the checkpoint's.
         close: the row's close, or what was read off the template.
+        opening: how the template opens an assistant's message, for families whose row does not say.
         end_ids: the ids that the checkpoint says end a generation.
     """
     ids = tokenizer.encode(close)
     first = int(ids[0]) if len(ids) else None
     close_id = first if first in tokenizer.markers else None
-    markers = (tokenizer.find_id(marker) for marker in family.stop_markers)
-    stops = {stop for stop in (*markers, *end_ids, close_id) if stop is not None}
+    stops = {*_find_ids(tokenizer, family.stop_markers), *end_ids}
     return Junction(
         tokenizer=tokenizer,
         close=close,
         close_id=close_id,
-        stop_ids=frozenset(stops),
-        is_shared=bool(family.shared_markers),
-        thinking=family.thinking,
+        stop_ids=frozenset(stops if family.close is not None or close_id is None else {*stops, close_id}),
+        replaced_ids=_find_ids(tokenizer, family.replaced_markers),
+        final_ids=_find_ids(tokenizer, family.final_markers),
+        block=family.blocks or family.thinking,
+        reply_marker=family.reply_marker or opening,
     )

@@ -51,6 +51,26 @@ def find_reasoning(message: Message) -> str | None:
     return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """An assistant message taken apart."""
+
+    reasoning: str | None
+    """None when there is none, which is another thing than empty reasoning."""
+    content: str
+
+
+def split_reasoning(message: Message, opening: str, closing: str) -> Said:
+    """Reasoning and answer, also where a client put both into the content, markers and all."""
+    content = get_text(message)
+    reasoning = find_reasoning(message)
+    if reasoning is None and closing in content:
+        before, _, content = content.rpartition(closing)
+        reasoning = before.split(closing, 1)[0].rpartition(opening)[2].strip("\n")
+        content = content.lstrip("\n")
+    return Said(reasoning=reasoning, content=content)
+
+
 def get_tool_calls(message: Message) -> tuple[ToolCall, ...]:
     """The calls of an assistant message, in order."""
     calls: Any = message.get("tool_calls") or ()

@@ -8,7 +8,7 @@ Layout is exactly what the family's format writes around reasoning and calls (a 
 it is text.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from turnkeeper.core.tokens import TokenIds
 from turnkeeper.rendering.family import Family, Thinking
 from turnkeeper.rendering.stream import Piece, PieceStream, count_overlap
 from turnkeeper.rendering.tokenizer import Tokenizer
-from turnkeeper.rendering.toolformat import ParsedToolCall
+from turnkeeper.rendering.toolformat import ParsedToolCall, Schemas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,20 +109,25 @@ class ReplyBuffer:
 class TaggedParser:
     """Reads formats of the form thinking, answer, sections of tool calls, each between markers."""
 
-    def __init__(self, tokenizer: Tokenizer, family: Family, *, is_thinking: bool) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, family: Family, *, stops: Collection[str], schemas: Schemas, is_thinking: bool
+    ) -> None:
         """Begin a completion.
 
         Args:
             tokenizer: decodes.
             family: names the markers.
+            stops: the stop tokens' texts; one at the end is no text.
+            schemas: the tools' parameters.
             is_thinking: whether the prompt already opened thinking.
         """
         self._thinking = family.thinking or _NO_THINKING
         self._tools = family.tools
-        self._stops = frozenset(family.stop_markers)
+        self._schemas = schemas
+        self._stops = frozenset(stops)
         tools = (self._tools.opening, self._tools.closing) if self._tools else ()
         thinking = (self._thinking.opening, self._thinking.closing)
-        self._stream = PieceStream(tokenizer, [*thinking, *tools, *family.stop_markers])
+        self._stream = PieceStream(tokenizer, [*thinking, *tools, *stops])
         self._out = ReplyBuffer()
         self._stop = ""  # a stop marker that is text after all, should anything follow it
         self._section: list[str] | None = None  # the text of an open section, its markers included
@@ -147,7 +152,7 @@ class TaggedParser:
         if self._section is not None:
             self._say("".join(self._section))
             self._section = None
-        if self._is_between and not self._held.strip():
+        if self._is_between and not self._held.strip("\n"):
             self._held = ""
         self._emit(self._held)
         return self._out.take()
@@ -204,7 +209,7 @@ class TaggedParser:
             return
         self._section = None
         whole = "".join(section)
-        calls = self._tools.parse(whole[len(self._tools.opening) : len(whole) - len(marker)])
+        calls = self._tools.parse(whole[len(self._tools.opening) : len(whole) - len(marker)], self._schemas)
         if calls is None:
             self._say(whole)
             return

@@ -17,6 +17,7 @@ from turnkeeper.core.turn import Prompt
 from turnkeeper.errors import ConfigError, RequestError, TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering.arguments import check_change, merge_fixed, merge_request
+from turnkeeper.rendering.blockparser import BlockParser
 from turnkeeper.rendering.checkpoint import Checkpoint
 from turnkeeper.rendering.families import get_family
 from turnkeeper.rendering.family import Family
@@ -26,7 +27,8 @@ from turnkeeper.rendering.parsing import ReplyParser, TaggedParser
 from turnkeeper.rendering.roles import RolePolicy
 from turnkeeper.rendering.template import ChatTemplate, FormatTime
 from turnkeeper.rendering.tokenizer import Tokenizer
-from turnkeeper.rendering.writer import RuleWriter, TemplateWriter, Writer
+from turnkeeper.rendering.toolformat import read_schemas
+from turnkeeper.rendering.writer import EncoderWriter, RuleWriter, TemplateWriter, Writer
 
 
 class Renderer:
@@ -116,8 +118,8 @@ class Renderer:
         arguments = self.validate(appended, tools, template_kwargs)
         if parent.template_kwargs is not None:
             check_change(self.writer, parent.template_kwargs, arguments)
-        appended = self._roles.rename(appended)
         self._roles.check(appended)
+        appended = self._roles.rename(appended)
         try:
             suffix = self.writer.write_suffix(parent.messages, appended, tools, arguments)
         except TemplateError as error:
@@ -128,14 +130,25 @@ class Renderer:
         edge = self._junction.join(parent, suffix)
         return Prompt(trim=edge.trim, ids=edge.ids, template_kwargs=arguments)
 
-    def parser(self, prompt_ids: TokenIds = NO_TOKENS) -> ReplyParser:
+    def parser(self, prompt_ids: TokenIds = NO_TOKENS, tools: Sequence[JsonObject] = ()) -> ReplyParser:
         """A parser for one completion.
 
         Args:
             prompt_ids: the end of the completion's prompt: it says whether the prompt opened thinking.
+            tools: the request's function tools, for formats that leave the type of an argument unsaid.
         """
+        stops = [self.tokenizer.markers[stop] for stop in self.stop_token_ids if stop in self.tokenizer.markers]
+        if self.family.block_format is not None:
+            return BlockParser(self.tokenizer, self.family.block_format, stops=stops)
         context = ParentContext(messages=(), completion_ids=NO_TOKENS, prompt_ids=prompt_ids)
-        return TaggedParser(self.tokenizer, self.family, is_thinking=self._junction.is_thinking(context))
+        thinking = self.family.thinking
+        return TaggedParser(
+            self.tokenizer,
+            self.family,
+            stops=stops,
+            schemas=read_schemas(tools),
+            is_thinking=thinking is not None and self._junction.is_inside(thinking, context),
+        )
 
 
 def build_renderer(
@@ -160,19 +173,36 @@ def build_renderer(
     family = get_family(family_name)
     tokenizer = Tokenizer(checkpoint.tokenizer_json)
     writer = _build_writer(checkpoint, family, format_time)
-    close = family.close
-    if close is None:
-        close = writer.read_close() if isinstance(writer, TemplateWriter) else ""
-    elif close:
-        tokenizer.get_id(family.stop_markers[0])
+    arguments = merge_fixed(family, template_kwargs)
+    for marker in family.stop_markers[:1]:
+        tokenizer.get_id(marker)
     return Renderer(
         family=family,
         tokenizer=tokenizer,
         writer=writer,
-        junction=build_junction(family, tokenizer, close, _find_end_ids(checkpoint, tokenizer)),
+        junction=_build_junction(checkpoint, family, tokenizer, writer, arguments),
         roles=RolePolicy(family, writer),
-        arguments=merge_fixed(family, template_kwargs),
+        arguments=arguments,
     )
+
+
+def _build_junction(
+    checkpoint: Checkpoint, family: Family, tokenizer: Tokenizer, writer: Writer, arguments: JsonObject
+) -> Junction:
+    """The boundary; what the row does not say is read off the template, so far as that can be rendered at all."""
+    close, opening = family.close, family.reply_marker
+    try:
+        if close is None:
+            close = writer.read_close() if isinstance(writer, TemplateWriter) else ""
+        if opening is None:
+            opening = writer.write_opening(arguments).split("<think>")[0].strip()
+    except TemplateError as error:
+        raise ConfigError(
+            f"the chat template cannot write a question and an answer: {error.message}",
+            hint="--chat-template-path names another template",
+        ) from error
+    end_ids = _find_end_ids(checkpoint, tokenizer)
+    return build_junction(family, tokenizer, close=close, opening=opening, end_ids=end_ids)
 
 
 def _find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -181,6 +211,8 @@ def _find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ..
 
 
 def _build_writer(checkpoint: Checkpoint, family: Family, format_time: FormatTime | None) -> Writer:
+    if family.encoder is not None:
+        return EncoderWriter(family.encoder)
     if checkpoint.template is None:
         raise ConfigError(
             "the checkpoint folder has no chat template: neither chat_template.jinja nor the chat_template key of "

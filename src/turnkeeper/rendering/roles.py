@@ -47,7 +47,7 @@ class RolePolicy:
             RoleNotAppendableError: names the role, the family and what it takes.
         """
         for role in dict.fromkeys(get_role(message) for message in appended):
-            verdict = self._judge(role)
+            verdict = self._judge(self._find_name(role))
             if not verdict.is_taken:
                 raise RoleNotAppendableError(
                     f"the model family {self._family.name} cannot append a {role} message in the middle of a "
@@ -56,6 +56,11 @@ class RolePolicy:
                     role=role,
                     family=self._family.name,
                 )
+
+    def _find_name(self, role: str) -> str:
+        """The role under which a role is tried; a row of the table speaks for each by its own name."""
+        is_renamed = self._family.roles is None and role == Role.DEVELOPER and not self._knows_developer()
+        return Role.SYSTEM if is_renamed else role
 
     def _knows_developer(self) -> bool:
         if self._family.roles is not None:

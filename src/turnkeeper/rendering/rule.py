@@ -8,7 +8,7 @@ sampled turn is what the model would see in place.
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from turnkeeper.jsontypes import Message
+from turnkeeper.jsontypes import JsonObject, Message
 
 
 class HistoryRule(Protocol):
@@ -22,4 +22,22 @@ class HistoryRule(Protocol):
             earlier: what stands before them, read only to resolve the calls that tool results answer.
             arguments: the effective template arguments.
         """
+        ...
+
+
+class Encoder(HistoryRule, Protocol):
+    """Writes whole conversations, for checkpoints that come without a chat template."""
+
+    def write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
+        """Everything before the first message that is no system message: BOS, system texts, tools.
+
+        Args:
+            head: the leading system messages.
+            tools: function tools.
+            arguments: the effective template arguments.
+        """
+        ...
+
+    def write_opening(self, last: Message | None, arguments: Mapping[str, Any]) -> str:
+        """What opens the assistant's message behind a message; the beginning of the conversation is None."""
         ...

@@ -2,8 +2,7 @@
 
 The sandbox, its block trimming and its helpers (``tojson``, ``raise_exception``, ``strftime_now``, loop controls,
 the ``generation`` tag) are those of ``apply_chat_template``, so that the text is too. Two differences: a template may
-append to its own lists (Kimi's do), which is safe because it works on copies; and it has no clock, so the date comes
-from whoever builds it.
+grow and shrink its own lists (Kimi's do); and it has no clock, so the date comes from whoever builds it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +23,10 @@ FormatTime = Callable[[str], str]
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """The immutable sandbox, but a list of the template's own may be appended to."""
+    """The immutable sandbox, but a list may grow and shrink: some templates keep a queue in one."""
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        return (isinstance(obj, list) and attr == "append") or super().is_safe_attribute(obj, attr, value)
+        return (isinstance(obj, list) and attr in ("append", "pop")) or super().is_safe_attribute(obj, attr, value)
 
 
 class _GenerationTag(Extension):

@@ -5,10 +5,11 @@ they are written as JSON. What is no call is None, and stays text.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
+from turnkeeper.jsontypes import is_object
 from turnkeeper.rendering.message import ToolCall, write_arguments
 
 
@@ -21,6 +22,23 @@ class ParsedToolCall:
     """JSON text of an object."""
     id: str = ""
     """The id that the model itself wrote; empty where the format has none."""
+
+
+Schemas: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Per tool its parameters' JSON schemas by name: ``{"look": {"at": {"type": "integer"}}}``."""
+
+
+def read_schemas(tools: Sequence[Mapping[str, Any]]) -> Schemas:
+    """The parameters of function tools, in nested or flat form; whatever is no schema is left out."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for tool in tools:
+        function: Any = tool.get("function") or tool
+        if not is_object(function):
+            continue
+        parameters: Any = function.get("parameters")
+        properties: Any = parameters.get("properties") if is_object(parameters) else None
+        found[str(function.get("name"))] = properties if is_object(properties) else {}
+    return found
 
 
 class ToolFormat(Protocol):
@@ -50,8 +68,13 @@ class ToolFormat(Protocol):
         """All calls of a message, sections included."""
         ...
 
-    def parse(self, section: str) -> tuple[ParsedToolCall, ...] | None:
-        """The calls of the text between the markers; None when it is not well-formed."""
+    def parse(self, section: str, schemas: Schemas) -> tuple[ParsedToolCall, ...] | None:
+        """The calls of the text between the markers; None when it is not well-formed.
+
+        Args:
+            section: the text.
+            schemas: the tools' parameters, for formats that leave the type of a value unsaid.
+        """
         ...
 
 
@@ -71,7 +94,7 @@ class JsonToolFormat:
             for call in calls
         )
 
-    def parse(self, section: str) -> tuple[ParsedToolCall, ...] | None:
+    def parse(self, section: str, schemas: Schemas) -> tuple[ParsedToolCall, ...] | None:
         """The one call of a section."""
         members = scan_object(section)
         if members is None or not set(members) <= {"name", "arguments"}:

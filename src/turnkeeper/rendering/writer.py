@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering.message import get_role, write_json
-from turnkeeper.rendering.rule import HistoryRule
+from turnkeeper.rendering.rule import Encoder, HistoryRule
 from turnkeeper.rendering.template import ChatTemplate
 
 ANCHOR = "\u2063turnkeeper-anchor\u2063"
@@ -47,6 +47,10 @@ class Writer(Protocol):
         """
         ...
 
+    def write_opening(self, arguments: Mapping[str, Any]) -> str:
+        """How an assistant's message is opened behind a question."""
+        ...
+
 
 class TemplateWriter:
     """Writes everything with the checkpoint's template."""
@@ -54,6 +58,7 @@ class TemplateWriter:
     def __init__(self, template: ChatTemplate) -> None:
         """Keep the template."""
         self._template = template
+        self._opening = _Opening(template)
 
     def write(
         self, messages: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any], *, is_open: bool
@@ -82,6 +87,10 @@ class TemplateWriter:
             raise TemplateError("the template rewrites the assistant message once these messages follow it")
         return text[len(without) :]
 
+    def write_opening(self, arguments: Mapping[str, Any]) -> str:
+        """How the template opens an assistant's message."""
+        return self._opening.write(arguments)
+
     def read_close(self) -> str:
         """The text that the template writes behind an assistant message."""
         return _cut(self._template.render([_QUESTION, build_anchor(None)], (), {}, is_open=False))
@@ -94,7 +103,7 @@ class RuleWriter:
         """Keep both."""
         self._template = template
         self._rule = rule
-        self._openings: dict[str, str] = {}
+        self._opening = _Opening(template)
 
     def write(
         self, messages: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any], *, is_open: bool
@@ -105,7 +114,7 @@ class RuleWriter:
             return self._template.render(messages, tools, arguments, is_open=is_open)
         head = self._write_head(messages[:split], tools, arguments)
         history = self._rule.write(messages[split:], messages[:split], arguments)
-        return head + history + (self._write_opening(arguments) if is_open else "")
+        return head + history + (self.write_opening(arguments) if is_open else "")
 
     def write_suffix(
         self,
@@ -115,7 +124,7 @@ class RuleWriter:
         arguments: Mapping[str, Any],
     ) -> str:
         """The rule's text of the appended messages: tools stand in the head, so they do not matter."""
-        return self._rule.write(appended, earlier, arguments) + self._write_opening(arguments)
+        return self._rule.write(appended, earlier, arguments) + self.write_opening(arguments)
 
     def _write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
         """The head alone. Templates may demand a user message: one is lent and taken back."""
@@ -124,8 +133,54 @@ class RuleWriter:
         text = self._template.render([*head, _QUESTION], tools, arguments, is_open=False)
         return text.removesuffix(self._rule.write([_QUESTION], head, arguments))
 
-    def _write_opening(self, arguments: Mapping[str, Any]) -> str:
-        """How the template opens the assistant's message under these arguments."""
+    def write_opening(self, arguments: Mapping[str, Any]) -> str:
+        """How the template opens an assistant's message."""
+        return self._opening.write(arguments)
+
+
+class EncoderWriter:
+    """Writes everything with a family's encoder."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        """Keep the encoder."""
+        self._encoder = encoder
+
+    def write(
+        self, messages: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any], *, is_open: bool
+    ) -> str:
+        """The whole conversation."""
+        is_head = (get_role(message) == "system" for message in messages)
+        split = next((index for index, is_system in enumerate(is_head) if not is_system), len(messages))
+        head, rest = messages[:split], messages[split:]
+        text = self._encoder.write_head(head, tools, arguments) + self._encoder.write(rest, head, arguments)
+        last = messages[-1] if messages else None
+        return text + (self._encoder.write_opening(last, arguments) if is_open else "")
+
+    def write_suffix(
+        self,
+        earlier: Sequence[Message],
+        appended: Sequence[Message],
+        tools: Sequence[JsonObject],
+        arguments: Mapping[str, Any],
+    ) -> str:
+        """The encoder's text of the appended messages."""
+        text = self._encoder.write(appended, earlier, arguments)
+        return text + self._encoder.write_opening(appended[-1], arguments)
+
+    def write_opening(self, arguments: Mapping[str, Any]) -> str:
+        """How the encoder opens an assistant's message behind a question."""
+        return self._encoder.write_opening(_QUESTION, arguments)
+
+
+class _Opening:
+    """How a template opens an assistant's message, by its arguments."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self._template = template
+        self._openings: dict[str, str] = {}
+
+    def write(self, arguments: Mapping[str, Any]) -> str:
+        """The difference between a question with and without the opening."""
         key = write_json(dict(arguments), sort_keys=True, default=repr)
         opening = self._openings.get(key)
         if opening is None:

@@ -3,11 +3,40 @@
 import difflib
 
 from turnkeeper.errors import ConfigError
+from turnkeeper.rendering.families.deepseek import DEEPSEEKV4, DEEPSEEKV32
 from turnkeeper.rendering.families.default import DEFAULT
-from turnkeeper.rendering.families.qwen3 import QWEN3
+from turnkeeper.rendering.families.glm import GLM47
+from turnkeeper.rendering.families.gptoss import GPTOSS
+from turnkeeper.rendering.families.inkling import INKLING
+from turnkeeper.rendering.families.kimi import KIMI25, KIMI26
+from turnkeeper.rendering.families.minimax import MINIMAX_M25, MINIMAX_M27
+from turnkeeper.rendering.families.nemotron3 import NEMOTRON3
+from turnkeeper.rendering.families.qwen3 import QWEN3, QWENNEXT
+from turnkeeper.rendering.families.qwen35 import QWEN4EXP, QWEN35, QWEN36, QWEN38SMALL
 from turnkeeper.rendering.family import Family
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (DEFAULT, QWEN3)}
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        DEFAULT,
+        QWEN3,
+        QWENNEXT,
+        QWEN35,
+        QWEN36,
+        QWEN38SMALL,
+        QWEN4EXP,
+        GLM47,
+        NEMOTRON3,
+        KIMI25,
+        KIMI26,
+        MINIMAX_M25,
+        MINIMAX_M27,
+        DEEPSEEKV32,
+        DEEPSEEKV4,
+        GPTOSS,
+        INKLING,
+    )
+}
 """Every family by its ``--tito-model`` name."""
 
 

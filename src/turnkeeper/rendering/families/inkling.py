@@ -1,0 +1,162 @@
+"""Inkling: four message markers, a marker for each kind of content, no chat template needed.
+
+::
+
+    <|message_system|><|content_text|>Thinking effort level: 0.9<|end_message|>
+    <|message_user|><|content_text|>...<|end_message|>
+    <|message_model|><|content_thinking|>...<|end_message|><|message_model|><|content_text|>...<|end_message|>
+    <|message_model|>look<|content_invoke_tool_json|>{"name":"look","args":{"at":1}}<|end_message|>
+    <|content_model_end_sampling|>
+    <|message_tool|>look<|content_text|>...<|end_message|>
+
+Facts: PyPI ``renderers``, and the template that the reference trainer uses. An empty text has no block, and an
+assistant message without any block has no end marker.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from turnkeeper.errors import TemplateError
+from turnkeeper.jsontypes import JsonObject, Message, is_object
+from turnkeeper.rendering.blockformat import BlockFormat, BlockHeader, BlockKind
+from turnkeeper.rendering.family import Family, Thinking
+from turnkeeper.rendering.message import ToolCall, find_reasoning, get_role, get_text, get_tool_calls, write_json
+from turnkeeper.rendering.toolformat import ParsedToolCall, scan_object
+
+_EFFORTS = {"none": 0.0, "minimal": 0.1, "low": 0.2, "medium": 0.7, "high": 0.9, "max": 0.99}
+_DEFAULT_EFFORT = 0.9
+_MARKERS = {
+    "system": "<|message_system|>",
+    "user": "<|message_user|>",
+    "assistant": "<|message_model|>",
+    "tool": "<|message_tool|>",
+}
+_END = "<|content_model_end_sampling|>"
+
+
+class InklingEncoder:
+    """Writes whole conversations."""
+
+    def write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
+        """The tools, the leading system messages, and the effort behind them."""
+        return _write_tools(tools) + self.write(head, (), arguments) + _write_effort(arguments)
+
+    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+        """The text of messages in place."""
+        names: dict[str, str] = {}
+        wanted = {str(message.get("tool_call_id")) for message in messages if get_role(message) == "tool"}
+        for message in reversed(earlier):  # from the end, so that the history is not walked for its own sake
+            if wanted <= set(names):
+                break
+            for call in get_tool_calls(message):
+                names.setdefault(call.id, call.name)
+        pieces: list[str] = []
+        for message in messages:
+            if get_role(message) == "tool":
+                name = message.get("name") or names.get(str(message.get("tool_call_id")), "")
+                text = get_text(message)
+                pieces.append(f"<|message_tool|>{name}<|content_text|>{text}<|end_message|>")
+                continue
+            names.update({call.id: call.name for call in get_tool_calls(message)})
+            pieces.append(_write_message(message))
+        return "".join(pieces)
+
+    def write_opening(self, last: Message | None, arguments: Mapping[str, Any]) -> str:
+        """The same behind any message."""
+        return "<|message_model|>"
+
+
+def _write_message(message: Message) -> str:
+    role = get_role(message)
+    marker, text = _MARKERS[role], get_text(message)
+    body = f"{marker}<|content_text|>{text}<|end_message|>" if text else ""
+    if role != "assistant":
+        return body
+    reasoning = find_reasoning(message)
+    thought = f"{marker}<|content_thinking|>{reasoning}<|end_message|>" if reasoning else ""
+    whole = thought + body + "".join(_write_call(call) for call in get_tool_calls(message))
+    return whole + _END if whole else ""
+
+
+def _write_call(call: ToolCall) -> str:
+    if not is_object(call.arguments):
+        raise TemplateError(
+            f"the arguments of a call to {call.name!r} are no JSON object",
+            hint="send the arguments as the JSON text of an object",
+        )
+    name, arguments = _write_sorted(call.name), _write_sorted(call.arguments)
+    body = f'{{"name":{name},"args":{arguments}}}'
+    return f"<|message_model|>{call.name}<|content_invoke_tool_json|>{body}<|end_message|>"
+
+
+def _write_sorted(value: Any) -> str:
+    return write_json(value, sort_keys=True, separators=(",", ":"))
+
+
+def _write_tools(tools: Sequence[JsonObject]) -> str:
+    if not tools:
+        return ""
+    specs: list[JsonObject] = []
+    for tool in tools:
+        function: Any = tool.get("function") or tool
+        specs.append(
+            {
+                "description": function.get("description") or "",
+                "name": function.get("name"),
+                "parameters": function.get("parameters") or {},
+                "type": tool.get("type") or "function",
+            }
+        )
+    return f"<|message_system|>tool_declare<|content_xml|>{_write_sorted(specs)}<|end_message|>"
+
+
+def _write_effort(arguments: Mapping[str, Any]) -> str:
+    given: Any = arguments.get("reasoning_effort")
+    value: Any = _DEFAULT_EFFORT if given is None else _EFFORTS.get(given.strip()) if isinstance(given, str) else given
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 0.99:
+        raise TemplateError(
+            f"reasoning_effort={given!r} is no effort of Inkling",
+            hint=f"the efforts are {', '.join(_EFFORTS)}, or a number from 0 to 0.99",
+        )
+    spelled = "0" if value == 0 else str(float(value))
+    return f"<|message_system|><|content_text|>Thinking effort level: {spelled}<|end_message|>"
+
+
+def read_header(header: str) -> BlockHeader:
+    """The content marker says what the block is."""
+    if "<|content_thinking|>" in header:
+        return BlockHeader(kind=BlockKind.REASONING)
+    if "<|content_invoke_tool_json|>" in header:
+        return BlockHeader(kind=BlockKind.CALL, name=header.partition("<|content_")[0])
+    return BlockHeader(kind=BlockKind.CONTENT)
+
+
+def read_call(name: str, body: str) -> ParsedToolCall | None:
+    """The body names the function again, and its arguments."""
+    members = scan_object(body)
+    if members is None or not {"name", "args"} <= set(members) or not is_object(members["args"].value):
+        return None
+    return ParsedToolCall(name=json.loads(members["name"].raw), arguments=members["args"].raw)
+
+
+INKLING = Family(
+    name="inkling",
+    models="Inkling, Inkling-Small",
+    source="PyPI renderers; reference trainer",
+    close=_END,
+    stop_markers=(_END,),
+    reply_marker="<|message_model|>",
+    blocks=Thinking(
+        opening="<|content_", closing="<|end_message|>", after_opening="", before_closing="", after_closing=""
+    ),
+    block_format=BlockFormat(
+        starts=("<|message_model|>",),
+        bodies=("<|content_text|>", "<|content_thinking|>", "<|content_invoke_tool_json|>"),
+        ends=("<|end_message|>",),
+        inner=(),
+        read_header=read_header,
+        read_call=read_call,
+    ),
+    encoder=InklingEncoder(),
+)

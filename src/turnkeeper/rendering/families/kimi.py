@@ -1,0 +1,105 @@
+r"""Kimi K2.5 and K2.6: three markers a message, call ids that the model writes itself.
+
+::
+
+    <|im_user|>user<|im_middle|>...<|im_end|>
+    <|im_assistant|>assistant<|im_middle|><think>...</think>...<|tool_calls_section_begin|>
+        <|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>{"at": 1}<|tool_call_end|>
+        <|tool_calls_section_end|><|im_end|>
+    <|im_system|>look<|im_middle|>## Return of functions.look:0\n...<|im_end|>
+
+Facts: the chat template of Kimi-K2-Thinking (PyPI ``llama-cpp-python``) and the layout of K2.5 in PyPI ``renderers``.
+K2.5 drops the thinking of everything up to the last assistant message without calls; K2.6 keeps it with
+``preserve_thinking``. ``<|im_middle|>`` stands inside a message, so it delimits none.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from turnkeeper.jsontypes import Message
+from turnkeeper.rendering.family import Family, Thinking
+from turnkeeper.rendering.message import ToolCall, find_reasoning, get_role, get_text, get_tool_calls, write_arguments
+from turnkeeper.rendering.toolformat import ParsedToolCall, Schemas, scan_object
+
+_MARKERS = {"user": "<|im_user|>", "assistant": "<|im_assistant|>"}
+_CALL = re.compile(
+    r"\s*<\|tool_call_begin\|>\s*(?P<id>[^<]+?)\s*<\|tool_call_argument_begin\|>(?P<arguments>.*?)<\|tool_call_end\|>\s*",
+    re.DOTALL,
+)
+_ID = re.compile(r"(?:functions\.)?(?P<name>.+?)(?::\d+)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KimiToolFormat:
+    """All calls in one section, each with its id; the function's name is part of the id."""
+
+    opening: str = "<|tool_calls_section_begin|>"
+    closing: str = "<|tool_calls_section_end|>"
+    before: str = ""
+    between: str = ""
+
+    def write(self, calls: Sequence[ToolCall]) -> str:
+        """The section."""
+        body = "".join(
+            f"<|tool_call_begin|>{call.id}<|tool_call_argument_begin|>{write_arguments(call.arguments)}<|tool_call_end|>"
+            for call in calls
+        )
+        return f"{self.opening}{body}{self.closing}"
+
+    def parse(self, section: str, schemas: Schemas) -> tuple[ParsedToolCall, ...] | None:
+        """The calls of the section, arguments as they are spelled."""
+        calls: list[ParsedToolCall] = []
+        position = 0
+        while match := _CALL.match(section, position):
+            named = _ID.fullmatch(match["id"])
+            arguments = match["arguments"].strip()
+            if named is None or scan_object(arguments) is None:
+                return None
+            calls.append(ParsedToolCall(name=named["name"], arguments=arguments, id=match["id"]))
+            position = match.end()
+        return tuple(calls) if calls and position == len(section) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KimiRule:
+    """Writes history with its thinking; a message without thinking has the two markers side by side."""
+
+    thinking: Thinking
+    tools: KimiToolFormat
+
+    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+        """The text of messages in place."""
+        return "".join(self._write_message(message) for message in messages)
+
+    def _write_message(self, message: Message) -> str:
+        role = get_role(message)
+        name = message.get("name") or role
+        text = get_text(message)
+        if role == "assistant":
+            text = self.thinking.write(find_reasoning(message) or "") + text
+            calls = get_tool_calls(message)
+            text += self.tools.write(calls) if calls else ""
+        elif role == "tool":
+            text = f"## Return of {message.get('tool_call_id', '')}\n{text}"
+        return f"{_MARKERS.get(role, '<|im_system|>')}{name}<|im_middle|>{text}<|im_end|>"
+
+
+_THINKING = Thinking(after_opening="", before_closing="", after_closing="")
+_TOOLS = KimiToolFormat()
+
+KIMI25 = Family(
+    name="kimi25",
+    models="Kimi K2.5",
+    source="chat template of Kimi-K2-Thinking (PyPI llama-cpp-python), K2.5 of PyPI renderers",
+    close="<|im_end|>",
+    stop_markers=("<|im_end|>", "[EOS]"),
+    reply_marker="<|im_assistant|>",
+    inner_markers=("<|im_middle|>",),
+    thinking=_THINKING,
+    tools=_TOOLS,
+    rule=KimiRule(thinking=_THINKING, tools=_TOOLS),
+)
+
+KIMI26 = replace(KIMI25, name="kimi26", models="Kimi K2.6", pinned={"preserve_thinking": True}, rule=None)

@@ -1,0 +1,81 @@
+r"""MiniMax M2.5 and M2.7: tags of its own, a newline behind the stop token.
+
+::
+
+    ]~b]user\n...[e~[\n
+    ]~b]ai\n<think>\n...\n</think>\n\n...[e~[\n
+    ]~b]tool\n<response>...</response>\n<response>...</response>[e~[\n
+
+Facts: the chat template of MiniMax-M2 (PyPI ``llama-cpp-python``); M2.5 and M2.7 differ in the default system text,
+which the checkpoint's own template writes. Thinking before the last user message is dropped without an argument
+against it, and a system message in the middle is left out without a word: here it is refused.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from turnkeeper.jsontypes import Message
+from turnkeeper.rendering.family import WITHOUT_SYSTEM, Family, Thinking
+from turnkeeper.rendering.message import get_role, get_text, get_tool_calls, split_reasoning
+from turnkeeper.rendering.xmlformat import XmlToolFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimaxRule:
+    """Writes history with its thinking."""
+
+    thinking: Thinking
+    tools: XmlToolFormat
+
+    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+        """The text of messages in place."""
+        pieces: list[str] = []
+        for role, group in groupby(messages, key=get_role):
+            if role == "tool":
+                results = "".join(f"\n<response>{get_text(message)}</response>" for message in group)
+                pieces.append(f"]~b]tool{results}[e~[\n")
+            elif role == "assistant":
+                pieces.extend(f"]~b]ai\n{self._write_reply(message)}[e~[\n" for message in group)
+            else:
+                pieces.extend(f"]~b]{role}\n{get_text(message)}[e~[\n" for message in group)
+        return "".join(pieces)
+
+    def _write_reply(self, message: Message) -> str:
+        said = split_reasoning(message, self.thinking.opening, self.thinking.closing)
+        thinking = "" if said.reasoning is None else self.thinking.write(said.reasoning)
+        calls = get_tool_calls(message)
+        return thinking + said.content + (self.tools.before + self.tools.write(calls) if calls else "")
+
+
+_THINKING = Thinking()
+_TOOLS = XmlToolFormat(
+    opening="<minimax:tool_call>",
+    closing="</minimax:tool_call>",
+    inner="\n",
+    call_opening='<invoke name="{name}">\n',
+    call_closing="</invoke>\n",
+    parameter_opening='<parameter name="{key}">',
+    parameter_closing="</parameter>\n",
+    call_pattern=re.compile(r'\s*<invoke name="(?P<name>[^"]+)">(?P<parameters>.*?)</invoke>', re.DOTALL),
+    parameter_pattern=re.compile(r'\s*<parameter name="(?P<key>[^"]+)">(?P<value>.*?)</parameter>', re.DOTALL),
+    before="\n",
+    is_one_section=True,
+)
+
+MINIMAX_M25 = Family(
+    name="minimax_m25",
+    models="MiniMax M2.5",
+    source="chat template of MiniMax-M2 (PyPI llama-cpp-python)",
+    close="[e~[\n",
+    stop_markers=("[e~[",),
+    reply_marker="]~b]ai",
+    roles=WITHOUT_SYSTEM,
+    thinking=_THINKING,
+    tools=_TOOLS,
+    rule=MinimaxRule(thinking=_THINKING, tools=_TOOLS),
+)
+
+MINIMAX_M27 = replace(MINIMAX_M25, name="minimax_m27", models="MiniMax M2.7")

@@ -1,0 +1,49 @@
+"""Qwen3.5 and what came after it: tags for tool calls, stripped texts, no system message in the middle.
+
+Facts: the chat templates of Qwen3.5, Qwen3.6 and Qwen3.8 as PyPI ``trl`` carries them. Qwen3.5 has no argument that
+keeps earlier thinking, so its history is written here; the later ones keep it with ``preserve_thinking``.
+"""
+
+from dataclasses import replace
+
+from turnkeeper.rendering.chatml import ChatmlRule
+from turnkeeper.rendering.family import WITHOUT_SYSTEM, Family, Thinking
+from turnkeeper.rendering.xmlformat import build_function_format
+
+_THINKING = Thinking()
+_TOOLS = build_function_format(before="\n\n", is_python_spelled=True)
+
+QWEN35 = Family(
+    name="qwen35",
+    models="Qwen3.5",
+    source="chat template of Qwen3.5 (PyPI trl)",
+    close="<|im_end|>\n",
+    stop_markers=("<|im_end|>", "<|endoftext|>"),
+    reply_marker="<|im_start|>assistant",
+    roles=WITHOUT_SYSTEM,
+    thinking=_THINKING,
+    tools=_TOOLS,
+    rule=ChatmlRule(thinking=_THINKING, tools=_TOOLS, is_content_stripped=True, is_thinking_always=True),
+)
+
+QWEN36 = replace(
+    QWEN35,
+    name="qwen36",
+    models="Qwen3.6",
+    source="chat template of Qwen3.6 (PyPI trl)",
+    pinned={"preserve_thinking": True},
+    tools=build_function_format(before="\n\n", is_python_spelled=False),
+    rule=None,
+)
+"""Scalars of tool arguments are JSON here (``true``), where Qwen3.5 writes them as Python does (``True``)."""
+
+QWEN38SMALL = replace(
+    QWEN36,
+    name="qwen38small",
+    models="Qwen3.8-27B",
+    source="chat template of Qwen3.8 (PyPI trl)",
+    pinned={"preserve_thinking": True, "reasoning_effort": "xhigh"},
+)
+"""The effort is a sentence of the system prefix: another value would rewrite it under a running session."""
+
+QWEN4EXP = replace(QWEN38SMALL, name="qwen4exp", models="Qwen3.8-Flash-Next")

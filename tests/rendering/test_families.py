@@ -1,0 +1,153 @@
+"""Every family on its real chat template, where a registry carries it.
+
+1. What is appended to a sampled path gives exactly the ids of the whole conversation, for any conversation.
+2. Within one tool cycle an own rule writes what the checkpoint's template writes; past it, thinking is kept.
+3. A first prompt holds exactly the BOS that the format has.
+4. A role that a family does not take is a 400 that names role and family; every other one is appended in place.
+5. A path that was cut anywhere is kept id for id, and closed.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rendering.sampled import extend, parent_ids
+from rendering.standins import OWN_RULE, STABLE, WITHOUT_TEMPLATE, find_template, standin
+from rendering.strategies import conversations
+from rendering.talk import LOOK, assistant, call, system, tool, user
+from turnkeeper.core.tokens import TokenIds
+from turnkeeper.errors import RoleNotAppendableError
+from turnkeeper.jsontypes import Message
+from turnkeeper.rendering import FAMILIES, ParentContext, Renderer
+from turnkeeper.rendering.template import ChatTemplate
+
+CYCLE: list[Message] = [
+    system("Be brief."),
+    user("Hi"),
+    assistant("", call("look", {"at": 1, "to": "x", "if": True}), reasoning="first"),
+    tool("seven"),
+    assistant("So", call("look", {"at": None}, 1), call("look", {"at": [1.5, "z"]}, 2), reasoning="second"),
+    tool("eight", 1),
+    tool("nine", 2),
+    assistant("Done.", reasoning="third"),
+]
+
+
+@pytest.mark.parametrize("family", STABLE)
+@settings(max_examples=12, deadline=None)
+@given(messages=conversations(), has_tools=st.booleans())
+def test_an_extension_gives_the_ids_of_the_whole(family: str, messages: list[Message], has_tools: bool) -> None:
+    renderer = standin(family)
+    tools = [LOOK] if has_tools else []
+    for index, message in enumerate(messages[:-1]):
+        if message["role"] != "assistant":
+            continue
+        stop = next(
+            (later for later in range(index + 1, len(messages)) if messages[later]["role"] == "assistant"),
+            len(messages),
+        )
+        whole = renderer.render(messages[:stop], tools, {}).ids.tolist()
+        assert extend(renderer, messages[: index + 1], messages[index + 1 : stop], tools) == whole
+
+
+IN_ONE_CYCLE = [
+    (family, stop) for family in OWN_RULE for stop in (3, 4, 7) if family != "gptoss" and (family, stop) != ("qwen3", 3)
+]
+"""Own rules, and where the conversation stops. Harmony is followed where gpt-oss's template strays from it, and Qwen3
+writes the last message of a conversation otherwise than the same message in its middle."""
+
+
+@pytest.mark.parametrize(("family", "stop"), IN_ONE_CYCLE)
+def test_an_own_rule_writes_what_the_template_writes_in_one_cycle(family: str, stop: int) -> None:
+    renderer = standin(family)
+    template = ChatTemplate(find_template(family) or "", {})
+    messages, is_open = CYCLE[:stop], CYCLE[stop - 1]["role"] != "assistant"
+    arguments = renderer.validate(messages, [LOOK], {})
+    written = renderer.writer.write(messages, [LOOK], arguments, is_open=is_open)
+    assert written == template.render(messages, [LOOK], arguments, is_open=is_open)
+
+
+@pytest.mark.parametrize("family", STABLE)
+def test_thinking_is_kept_past_a_user_message(family: str) -> None:
+    renderer = standin(family)
+    text = renderer.tokenizer.decode(renderer.render([*CYCLE, user("More.")], [LOOK], {}).ids)
+    assert all(thought in text for thought in ("first", "second", "third"))
+
+
+BOS = {"deepseekv32": "<｜begin▁of▁sentence｜>", "deepseekv4": "<｜begin▁of▁sentence｜>", "glm47": "[gMASK]"}
+
+
+@pytest.mark.parametrize("family", STABLE)
+def test_a_first_prompt_has_the_formats_bos_once(family: str) -> None:
+    renderer = standin(family)
+    ids = renderer.render([user("Hi")], [], {}).ids.tolist()
+    wanted = renderer.tokenizer.find_id(BOS[family]) if family in BOS else None
+    known = {renderer.tokenizer.find_id(marker) for marker in {*BOS.values(), "<s>"}}
+    assert [token for token in ids if token in known] == ([] if wanted is None else [wanted])
+
+
+TAKEN = {"user": user("mark"), "system": system("mark"), "developer": {"role": "developer", "content": "mark"}}
+
+
+@pytest.mark.parametrize("family", STABLE)
+@pytest.mark.parametrize("role", TAKEN)
+def test_each_role_is_appended_or_refused_by_name(family: str, role: str) -> None:
+    renderer = standin(family)
+    message = TAKEN[role]
+    ids = parent_ids(renderer, CYCLE, [LOOK], message)
+    parent = ParentContext(messages=CYCLE, completion_ids=ids)
+    if role in (renderer.family.roles or ()):
+        appended = [message, user("go")]
+        assert "mark" in renderer.tokenizer.decode(renderer.extend(parent, appended, [LOOK], {}).ids)
+    else:
+        with pytest.raises(RoleNotAppendableError, match=rf"{family} cannot append a {role}"):
+            renderer.extend(parent, [message], [LOOK], {})
+
+
+@pytest.mark.parametrize("family", STABLE)
+def test_a_given_assistant_is_appended_in_place(family: str) -> None:
+    appended = [user("a"), assistant("given", reasoning="why"), user("b")]
+    renderer = standin(family)
+    whole = renderer.render([*CYCLE, *appended], [LOOK], {}).ids.tolist()
+    assert extend(renderer, CYCLE, appended, [LOOK]) == whole
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", ["text", "thinking", "call"])
+def test_a_path_that_was_cut_is_kept_and_closed(family: str, kind: str) -> None:
+    renderer = standin(family)
+    history = CYCLE[:2]
+    prompt = renderer.render(history, [LOOK], {}).ids
+    whole = cut(renderer, history, kind)
+    parent = ParentContext(messages=[*history, assistant("x")], completion_ids=whole, prompt_ids=prompt)
+    extension = renderer.extend(parent, [user("more")], [LOOK], {})
+    assert extension.trim == 0
+    added = renderer.tokenizer.decode(extension.ids)
+    question = renderer.writer.write_suffix(parent.messages, [user("more")], [LOOK], extension.template_kwargs)
+    end = added.removesuffix(question)
+    assert end != added
+    close = renderer.family.close
+    assert end.endswith("<|im_end|>\n" if close is None else close)
+    if kind == "thinking" and renderer.family.thinking is not None:
+        assert end.count(renderer.family.thinking.closing) == 1
+    elif kind == "text":
+        assert "</think>" not in end
+
+
+def cut(renderer: Renderer, history: list[Message], kind: str) -> TokenIds:
+    """A completion that ends inside text, thinking or a call."""
+    message = {
+        "text": assistant("the answer is not finish", reasoning="why"),
+        "thinking": assistant("", reasoning="the thought is not finish"),
+        "call": assistant("", call("look", {"at": "the argument is not finish"}), reasoning="why"),
+    }[kind]
+    arguments = renderer.validate(history, [LOOK], {})
+    opened = renderer.writer.write(history, [LOOK], arguments, is_open=True)
+    text = renderer.writer.write([*history, message], [LOOK], arguments, is_open=False)
+    completion = text.removeprefix(opened)
+    assert completion != text
+    return renderer.tokenizer.encode(completion[: completion.index("not finish") + 3])
+
+
+def test_the_encoders_need_no_template() -> None:
+    assert all(FAMILIES[name].encoder is not None for name in WITHOUT_TEMPLATE)
