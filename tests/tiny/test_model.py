@@ -82,6 +82,12 @@ def test_forced_experts_are_used_and_recorded() -> None:
     assert np.abs(expected - own).max() > 0.1, "the experts were meant to differ"
 
 
+def test_a_very_negative_gate_closes_quietly() -> None:
+    weights = WEIGHTS | {name: array * 100 for name, array in WEIGHTS.items() if "experts_in" in name}
+    found = TinyModel(SHAPE, weights).forward([Chunk(ids=_ids([1, 2, 3]), kv=MODEL.new_kv())])
+    assert np.isfinite(found.logits).all()
+
+
 def test_experts_are_forced_for_all_chunks_or_for_none() -> None:
     forced = np.zeros((1, 2, 2), np.int32)
     with pytest.raises(ValueError, match="every chunk"):

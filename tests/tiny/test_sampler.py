@@ -66,10 +66,16 @@ def test_draws_follow_the_distribution(params: dict[str, Any]) -> None:
     np.testing.assert_allclose([s.logprob for s in drawn], [math.log(full[s.token_id]) for s in drawn], atol=1e-5)
 
 
-def test_temperature_zero_takes_the_most_probable_token() -> None:
-    (drawn,) = sample(LOGITS[None], [_sampler(temperature=0)])
+@pytest.mark.parametrize("temperature", [0, 1e-300, 1e-7])
+def test_temperature_zero_takes_the_most_probable_token(temperature: float) -> None:
+    (drawn,) = sample(LOGITS[None], [_sampler(temperature=temperature)])
     assert drawn.token_id == 5
     assert drawn.logprob == pytest.approx(math.log(_oracle()[5]), abs=1e-5)
+
+
+def test_the_coldest_temperature_that_divides_gives_finite_logprobs() -> None:
+    (drawn,) = sample(LOGITS[None], [_sampler(temperature=1e-6)])
+    assert (drawn.token_id, drawn.logprob) == (5, 0.0)
 
 
 def test_the_top_logprobs_are_of_the_same_distribution() -> None:

@@ -173,7 +173,8 @@ class TinyModel:
         for expert, span in groups:
             hidden[span] = _product(pairs[span], layer.experts_in[expert])
         gate, up = np.split(hidden, 2, axis=-1)
-        active = gate / (np.float32(1) + np.exp(-gate)) * up
+        with np.errstate(over="ignore"):  # the exponential of a very negative gate is infinite, its quotient zero
+            active = gate / (np.float32(1) + np.exp(-gate)) * up
         sorted_out = np.empty_like(pairs)
         for expert, span in groups:
             sorted_out[span] = _product(active[span], layer.experts_out[expert])

@@ -8,6 +8,9 @@ from turnkeeper.errors import RequestError
 
 MOST_TOP_LOGPROBS = 20
 
+GREEDY_BELOW = 1e-6
+"""Temperatures below this are greedy, as in SGLang: dividing by them would leave nothing finite."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
@@ -24,7 +27,7 @@ class SamplingParams:
     """Until so many are sampled, no stop token can be."""
 
     temperature: float = 1.0
-    """0 is greedy: the most probable token, reported with its logprob at temperature 1."""
+    """0 (or next to it) is greedy: the most probable token, reported with its logprob at temperature 1."""
 
     top_p: float = 1.0
     """Keeps the most probable tokens up to the one with which their sum passes this."""
@@ -104,7 +107,12 @@ class SamplingParams:
     @property
     def is_greedy(self) -> bool:
         """Whether the most probable token is taken."""
-        return self.temperature == 0
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def reported_temperature(self) -> float:
+        """The temperature of the distribution whose logprobs are reported."""
+        return 1.0 if self.is_greedy else self.temperature
 
 
 def _out_of_range(name: str, value: object, expected: str) -> RequestError:

@@ -83,7 +83,7 @@ def sample(logits: NDArray[np.float32], samplers: Sequence[Sampler]) -> list[Sam
     for row, sampler in zip(logits, samplers, strict=True):
         if sampler.changes_logits:
             sampler.adjust(row)
-    temperatures = np.array([sampler.params.temperature or 1.0 for sampler in samplers], np.float32)
+    temperatures = np.array([sampler.params.reported_temperature for sampler in samplers], np.float32)
     logprobs = _log_softmax(logits / temperatures[:, None])
     weights = np.exp(logprobs, dtype=np.float64)
     for row, sampler in zip(weights, samplers, strict=True):

@@ -5,7 +5,7 @@ Fields of a line::
     rid, prompt_ids, output_ids
     routing_key       the request's header ``X-SMG-Routing-Key``: a session server's session id; "" without one
     logprobs          of the output, at ``temperature``
-    temperature       as asked; 0 is reported with logprobs at 1
+    temperature       of the distribution they are of: 1 for a greedy request
     is_plain          whether nothing but the temperature shaped the logprobs (no penalty, bias, banned stop)
     finish_reason     stop, length or abort
     cached_tokens     prompt positions that came from the prefix cache; null for a request that ended waiting
@@ -72,7 +72,7 @@ def build_line(live: LiveRequest, result: Result, stamps: Sequence[WeightStamp])
         "prompt_ids": live.request.prompt_ids.tolist(),
         "output_ids": result.tokens.ids,
         "logprobs": result.tokens.logprobs,
-        "temperature": params.temperature,
+        "temperature": params.reported_temperature,
         "is_plain": not (params.has_penalties or params.logit_bias or params.min_new_tokens),
         "finish_reason": result.finish.kind,
         "cached_tokens": result.cached_tokens,
@@ -108,7 +108,7 @@ def replay(line: JsonObject, models: Mapping[int, TinyModel]) -> NDArray[np.floa
         logits = _forward_in_stretches(ids, experts, epoch["kv_stamps"], models)
         first = len(line["prompt_ids"]) + epoch["start"]
         last = len(line["prompt_ids"]) + epoch["end"]
-        scaled = logits[first - 1 : last - 1].astype(np.float64) / (line["temperature"] or 1.0)
+        scaled = logits[first - 1 : last - 1].astype(np.float64) / line["temperature"]
         scaled -= scaled.max(axis=-1, keepdims=True)
         scaled -= np.log(np.exp(scaled).sum(axis=-1, keepdims=True))
         found += [float(row[token]) for row, token in zip(scaled, ids[first:last], strict=True)]
