@@ -181,6 +181,7 @@ class Kit:
         delivery = await self.service.begin_turn(session_id, order)
         call = CHAT.parse_request({"messages": messages, **fields}, NO_CONTEXT)
         turn = Turn(delivery, asyncio.create_task(delivery.wait(call.render_reply)))
+        turn.waiting.add_done_callback(_take_error)  # not every test reads what it hung up on
         await settle()
         return turn
 
@@ -194,6 +195,11 @@ class Kit:
     def look(self, session_id: str) -> Session:
         """The pure session."""
         return self.service.find_entry(session_id).session
+
+
+def _take_error(task: asyncio.Task[Receipt]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 NO_CONTEXT = ParseContext(headers={}, decode_token=str)

@@ -78,6 +78,7 @@ def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
         _row("GET HEAD", "/sessions/{session_id}/v1", "Answer a probe.", routes.probe),
         _row("GET HEAD", "/", "Answer a probe.", routes.probe),
         _row("GET HEAD", "/health", "Say whether the server and its engines are well.", routes.health),
+        _row("GET", "/metrics", "Count what happened, for Prometheus.", routes.metrics),
         _row("POST", "/engine/pause", "Hold new turns back while weights are updated.", routes.pause_engines),
         _row("POST", "/engine/continue", "Let turns go on.", routes.continue_engines),
         _row("POST", "/engine/abort", "End every turn in flight for good.", routes.abort_turns),

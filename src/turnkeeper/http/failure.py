@@ -30,17 +30,29 @@ def explain(error: Exception) -> TurnkeeperError:
 
 
 async def answer_or_explain(
-    exchange: Exchange, handle: Callable[[Exchange], Awaitable[None]], dialect: Dialect | None = None
+    exchange: Exchange,
+    handle: Callable[[Exchange], Awaitable[None]],
+    dialect: Dialect | None = None,
+    on_error: Callable[[TurnkeeperError], None] | None = None,
 ) -> None:
-    """Run a handler; an error becomes a response, as long as none was started. Nobody is told who has left."""
+    """Run a handler; an error becomes a response, as long as none was started. A client that left is told nothing.
+
+    Args:
+        exchange: the request and its response.
+        handle: answers it.
+        dialect: whose form an error takes; None for the control plane's.
+        on_error: told of every error.
+    """
     try:
         await handle(exchange)
     except ClientGoneError:
         return
     except Exception as raised:
+        error = explain(raised)
+        if on_error is not None:
+            on_error(error)
         if exchange.is_started:
             raise
-        error = explain(raised)
         status = dialect.choose_status(error) if dialect else error.http_status
         body = dialect.render_error(error) if dialect else render_control_error(error)
         await exchange.respond(status, body, {**JSON_HEADERS, **build_error_headers(error)})

@@ -16,6 +16,7 @@ from turnkeeper.http.headers import read_session_key
 from turnkeeper.http.jsonbody import encode_json, parse_optional_object
 from turnkeeper.http.passthrough import check_passage
 from turnkeeper.jsontypes import JsonObject, is_object
+from turnkeeper.metrics.metrics import CONTENT_TYPE
 from turnkeeper.service.control import parse_pause_mode
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.settings import parse_length, parse_new_session
@@ -125,6 +126,10 @@ class Routes:
     async def health(self, exchange: Exchange) -> None:
         """``GET /health``."""
         await _send_json(exchange, self._service.describe_health())
+
+    async def metrics(self, exchange: Exchange) -> None:
+        """``GET /metrics``."""
+        await exchange.respond(200, self._service.metrics.render(), {"content-type": CONTENT_TYPE})
 
     async def pause_engines(self, exchange: Exchange) -> None:
         """``POST /engine/pause``."""

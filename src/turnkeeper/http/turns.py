@@ -34,7 +34,7 @@ class TurnHandler:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         async with Exchange(scope, receive, send) as exchange:
-            await answer_or_explain(exchange, self._answer, self.dialect)
+            await answer_or_explain(exchange, self._answer, self.dialect, self.service.count_error)
 
     async def _answer(self, exchange: Exchange) -> None:
         session_id = find_session_id(exchange, self.service)
@@ -86,7 +86,9 @@ class TurnHandler:
         except Exception as error:
             if not exchange.is_started:
                 raise
-            await exchange.finish(stream.fail(explain(error)))
+            explained = explain(error)
+            self.service.count_error(explained)
+            await exchange.finish(stream.fail(explained))
             return
         if not exchange.is_started:
             await exchange.start(200, STREAM_HEADERS.items())

@@ -21,10 +21,12 @@ from turnkeeper.engines.watch import EngineWatch
 from turnkeeper.errors import ConfigError, EngineError
 from turnkeeper.jsontypes import JsonObject, is_object
 from turnkeeper.matching import load_matcher
+from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Checkpoint, Renderer, build_renderer
 from turnkeeper.routing import RoutingShape, read_routing_shape
 from turnkeeper.samples import CollectOptions, load_hooks
 from turnkeeper.service.control import EngineControl
+from turnkeeper.service.publish import Publisher
 from turnkeeper.service.registry import Registry
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.turns import TurnService
@@ -85,6 +87,8 @@ def join_service(
     gate = Gate(clock)
     watch = EngineWatch(engine, gate, clock, interval_s=config.timeouts.probe_interval_s)
     runner = TurnRunner(engine, gate, watch, clock, _build_runner_options(config, renderer, checkpoint_config))
+    publisher, metrics = Publisher(), Metrics()
+    publisher.subscribe(lambda _, event: metrics.record(event))
     turns = TurnService(
         runner=runner,
         watch=watch,
@@ -93,6 +97,8 @@ def join_service(
         clock=clock,
         draw_bytes=outside.draw_bytes,
         context_length=_find_context_length(checkpoint_config),
+        publisher=publisher,
+        count_reply=lambda how: metrics.count("turnkeeper_replies", how=how),
     )
     return SessionService(
         config=config,
@@ -115,6 +121,8 @@ def join_service(
             on_recomputed=config.routing.r3_recomputed,
             past_truncation=config.history.sample_past_truncation,
         ),
+        publisher=publisher,
+        metrics=metrics,
         clock=clock,
     )
 

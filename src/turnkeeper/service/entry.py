@@ -38,6 +38,8 @@ class SessionEntry:
     """The idempotency key under which a turn was asked for, where there was one."""
     lost: set[TurnId] = field(default_factory=set[TurnId])
     """Turns whose reply was cut off on its way and never delivered since."""
+    published: int = 0
+    """How many of its session's events were handed on."""
     size_bytes: int = 0
     """What its turns take in memory."""
 

@@ -29,6 +29,8 @@ class Registry:
         self._max_sessions = max_sessions
         self._tombstone_ttl_s = tombstone_ttl_s
         self._draw_bytes = draw_bytes
+        self.on_expire: Callable[[SessionEntry], None] = _ignore
+        """Called with each session that expires, once it can no longer be found."""
         self._entries: dict[SessionId, SessionEntry] = {}
         self._tombstones: dict[SessionId, float] = {}
 
@@ -96,15 +98,15 @@ class Registry:
         buried_at = self._tombstones.get(session_id)
         return buried_at is not None and now - buried_at < self._tombstone_ttl_s
 
-    def sweep(self, now: float) -> tuple[SessionEntry, ...]:
-        """Expire what was idle for too long, and drop old tombstones; returns the expired sessions."""
+    def sweep(self, now: float) -> int:
+        """Expire what was idle for too long, and drop old tombstones; returns how many sessions expired."""
         expired = tuple(entry for entry in self._entries.values() if entry.is_expired(now))
         for entry in expired:
             self._expire(entry, now)
         old = [each for each, buried_at in self._tombstones.items() if now - buried_at >= self._tombstone_ttl_s]
         for session_id in old:
             del self._tombstones[session_id]
-        return expired
+        return len(expired)
 
     def page(self, *, after: str | None, limit: int) -> tuple[SessionEntry, ...]:
         """Up to ``limit`` sessions in the order of their ids, from the one behind ``after`` on."""
@@ -116,3 +118,8 @@ class Registry:
         self._tombstones[entry.id] = now
         while len(self._tombstones) > MAX_TOMBSTONES:
             del self._tombstones[next(iter(self._tombstones))]
+        self.on_expire(entry)
+
+
+def _ignore(_: SessionEntry) -> None:
+    """Nobody wants to know."""

@@ -16,19 +16,21 @@ from turnkeeper.choices import HistoryKind
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core import DropReason, HistoryPolicy, Linear, Session, Tree, TurnRequest
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines import Engine, EngineClient, RelayReply, RelayRequest
+from turnkeeper.engines import Engine, EngineClient, EngineState, RelayReply, RelayRequest
 from turnkeeper.engines.clock import Clock
 from turnkeeper.engines.watch import EngineWatch
-from turnkeeper.errors import AuthenticationError, CapacityError, SessionClosedError
+from turnkeeper.errors import AuthenticationError, CapacityError, SessionClosedError, TurnkeeperError
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.matching import Matcher
+from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
 from turnkeeper.samples import CollectOptions, SamplesPayload, collect, view_session
 from turnkeeper.service.control import EngineControl
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.flight import Delivery
 from turnkeeper.service.order import TurnOrder
+from turnkeeper.service.publish import Publisher
 from turnkeeper.service.record import build_metadata, build_records
 from turnkeeper.service.registry import Registry
 from turnkeeper.service.settings import NewSession
@@ -36,6 +38,10 @@ from turnkeeper.service.turns import TurnService
 
 SWEEP_INTERVAL_S = 30.0
 """How often idle sessions are looked for. One that is asked for expires at its time in any case."""
+
+
+LOOP_LOOK_S = 0.5
+"""How often the event loop's delay is measured."""
 
 
 class SessionService:
@@ -54,6 +60,8 @@ class SessionService:
         renderer: Renderer,
         matcher: Matcher,
         collect_options: CollectOptions,
+        publisher: Publisher,
+        metrics: Metrics,
         clock: Clock,
     ) -> None:
         self.config = config
@@ -66,15 +74,20 @@ class SessionService:
         self._renderer = renderer
         self._matcher = matcher
         self._collect_options = collect_options
+        self._publisher = publisher
+        self.metrics = metrics
         self._clock = clock
         self._requests = 0
         self._background: tuple[asyncio.Task[None], ...] = ()
+        self._watch_gauges()
+        registry.on_expire = partial(self._close, reason="expired")
 
     # Life.
 
     def start(self) -> None:
         """Begin to watch the engines and to expire idle sessions."""
-        self._background = (asyncio.create_task(self._watch.run()), asyncio.create_task(self._sweep_forever()))
+        work = (self._watch.run(), self._sweep_forever(), self._measure_loop())
+        self._background = tuple(asyncio.create_task(each) for each in work)
 
     async def look_at_engines(self) -> None:
         """See once how the engines are."""
@@ -90,6 +103,12 @@ class SessionService:
         await self._turns.drain()
         await self._engine.close()
         await self._client.close()
+
+    async def _measure_loop(self) -> None:
+        while True:
+            due = self._clock.now() + LOOP_LOOK_S
+            await self._clock.sleep(LOOP_LOOK_S)
+            self.metrics.set("turnkeeper_event_loop_delay_seconds", max(0.0, self._clock.now() - due))
 
     async def _sweep_forever(self) -> None:
         while True:
@@ -122,6 +141,7 @@ class SessionService:
             limit_tokens=new.max_seq_len or self.config.model.max_seq_len,
         )
         self._registry.add(entry)
+        self._publisher.publish(entry)
         return session_id
 
     def list_sessions(self, *, after: str | None = None, limit: int = 1000) -> JsonObject:
@@ -219,6 +239,7 @@ class SessionService:
                 agent_metadata=agent_metadata,
             )
             collection = await asyncio.to_thread(work)
+            self.metrics.record_collect(collection.ledger)
             return collection.encode()
 
     async def relay(self, session_id: str, call: RelayRequest) -> RelayReply:
@@ -229,6 +250,10 @@ class SessionService:
         """
         with self._use(session_id):
             return await self._engine.relay(call)
+
+    def count_error(self, error: TurnkeeperError) -> None:
+        """Count an agent's request that ended in an error."""
+        self.metrics.count("turnkeeper_errors", code=error.code)
 
     @contextmanager
     def count_request(self) -> Generator[None]:
@@ -264,6 +289,7 @@ class SessionService:
         """End every turn in flight for good; sessions that exist take no further turns. Returns how many there are."""
         for entry in self._registry:
             entry.session.close("all turns were aborted", at=self._clock.unix())
+            self._publisher.publish(entry)
         self.control.abort()
         return len(self._registry)
 
@@ -282,10 +308,7 @@ class SessionService:
 
     def sweep(self) -> int:
         """Expire idle sessions; returns how many."""
-        expired = self._registry.sweep(self._clock.now())
-        for entry in expired:
-            self._close(entry, "expired")
-        return len(expired)
+        return self._registry.sweep(self._clock.now())
 
     @contextmanager
     def _use(self, session_id: str) -> Generator[SessionEntry]:
@@ -301,6 +324,20 @@ class SessionService:
     def _close(self, entry: SessionEntry, reason: str) -> None:
         entry.session.close(reason, at=self._clock.unix())
         self._turns.abandon_all(entry, DropReason.DELETED, SessionClosedError(f"session {entry.id}: {reason}"))
+        self._publisher.publish(entry)
+        self.metrics.count("turnkeeper_sessions_ended", reason=reason)
+
+    def _watch_gauges(self) -> None:
+        watch = self.metrics.watch
+        watch("turnkeeper_sessions", lambda: len(self._registry))
+        watch("turnkeeper_session_bytes", lambda: sum(entry.size_bytes for entry in self._registry))
+        watch("turnkeeper_requests_in_flight", lambda: self._requests)
+        watch("turnkeeper_turns_in_flight", lambda: sum(len(entry.flights) for entry in self._registry))
+        for state in EngineState:
+            watch("turnkeeper_engine_state", partial(self._is_state, state), state=str(state))
+
+    def _is_state(self, state: EngineState) -> float:
+        return float(self.control.state is state)
 
     def _build_metadata(self, entry: SessionEntry) -> JsonObject:
         own: JsonObject = {

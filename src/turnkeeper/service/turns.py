@@ -33,6 +33,7 @@ from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.flight import Delivery, Flight, Landing
 from turnkeeper.service.order import PreparedOrder, TurnOrder, prepare_order
 from turnkeeper.service.prompt import join_prompt, render_prompt
+from turnkeeper.service.publish import Publisher
 from turnkeeper.service.reply import build_reply
 from turnkeeper.service.retry import decide_order
 
@@ -52,6 +53,8 @@ class TurnService:
         clock: Clock,
         draw_bytes: Callable[[int], bytes],
         context_length: int | None,
+        publisher: Publisher,
+        count_reply: Callable[[str], None],
     ) -> None:
         self._runner = runner
         self._watch = watch
@@ -60,6 +63,8 @@ class TurnService:
         self._clock = clock
         self._draw_bytes = draw_bytes
         self._context_length = context_length
+        self._publisher = publisher
+        self._count_reply = count_reply
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def begin(self, entry: SessionEntry, order: TurnOrder) -> Delivery:
@@ -117,10 +122,12 @@ class TurnService:
             replay_window_s=self._config.timeouts.replay_window_s,
         )
         if decision.answer is Answer.JOIN and decision.number is not None:
+            self._count_reply("joined")
             return entry.flights[decision.number].join()
         if decision.answer is not Answer.REPLAY or decision.turn_id is None:
             return None
         turn = entry.session.forest.get(decision.turn_id)
+        self._count_reply("replayed")
         entry.lost.discard(turn.id)  # it is on its way again
         reply = build_reply(turn.completion, turn.path_tokens - len(turn.completion.ids))
         return Delivery.replay(reply, turn.id, partial(self._note_written, entry))
@@ -222,6 +229,8 @@ class TurnService:
         entry.flights.pop(flight.number, None)
         entry.used_at = self._clock.now()
         entry.add_turn(turn, flight.key)
+        self._count_reply("sampled")
+        self._publisher.publish(entry)
         return turn.id
 
     def _fail(self, entry: SessionEntry, flight: Flight, pending: PendingTurn, error: Exception) -> None:
@@ -233,6 +242,7 @@ class TurnService:
         entry.session.abandon(pending, at=self._clock.unix())
         for loss in list_losses(error):
             entry.session.drop(loss.reason, loss.sampled_tokens, at=self._clock.unix())
+        self._publisher.publish(entry)
         flight.fail(error)
 
     def _drop(self, entry: SessionEntry, flight: Flight, pending: PendingTurn, reason: DropReason) -> None:
@@ -245,6 +255,7 @@ class TurnService:
         entry.session.abandon(
             pending, at=self._clock.unix(), reason=reason if was_asked else None, sampled_tokens=sampled
         )
+        self._publisher.publish(entry)
         if flight.task is not None and landed is None:
             flight.task.cancel()
 
@@ -254,6 +265,7 @@ class TurnService:
         if was_written:
             entry.lost.discard(turn_id)
             entry.session.mark_delivered(turn_id, at=self._clock.unix())
+            self._publisher.publish(entry)
         elif not entry.session.is_delivered(turn_id):
             entry.lost.add(turn_id)
 

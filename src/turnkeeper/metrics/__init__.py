@@ -1,0 +1,6 @@
+"""What a server counts, for Prometheus."""
+
+from turnkeeper.metrics.catalog import METRICS, MetricKind, MetricRow
+from turnkeeper.metrics.metrics import Metrics
+
+__all__ = ["METRICS", "MetricKind", "MetricRow", "Metrics"]

@@ -1,0 +1,59 @@
+"""Every metric, declared once: the registry and the page of the docs are made of this table."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class MetricKind(StrEnum):
+    """How a metric moves."""
+
+    COUNTER = "counter"
+    """Only up."""
+    GAUGE = "gauge"
+    """Up and down; read when it is asked for."""
+    HISTOGRAM = "histogram"
+    """Observations in buckets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRow:
+    """One metric. Names carry their unit; counters get ``_total`` behind it on the wire."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+def _counter(name: str, text: str, *labels: str) -> MetricRow:
+    return MetricRow(name=name, kind=MetricKind.COUNTER, help=text, labels=labels)
+
+
+def _gauge(name: str, text: str, *labels: str) -> MetricRow:
+    return MetricRow(name=name, kind=MetricKind.GAUGE, help=text, labels=labels)
+
+
+def _histogram(name: str, text: str, *labels: str) -> MetricRow:
+    return MetricRow(name=name, kind=MetricKind.HISTOGRAM, help=text, labels=labels)
+
+
+METRICS: tuple[MetricRow, ...] = (
+    _gauge("turnkeeper_sessions", "Sessions that are open."),
+    _gauge("turnkeeper_session_bytes", "Memory that the turns of all sessions take."),
+    _gauge("turnkeeper_requests_in_flight", "Requests of agents that are being answered."),
+    _gauge("turnkeeper_turns_in_flight", "Engine calls that run, or wait for their agent to come back."),
+    _gauge("turnkeeper_engine_state", "1 for the state that the engines are in.", "state"),
+    _gauge("turnkeeper_event_loop_delay_seconds", "How late the event loop was when it was last looked at."),
+    _counter("turnkeeper_sessions_created", "Sessions opened."),
+    _counter("turnkeeper_sessions_ended", "Sessions ended, by reason.", "reason"),
+    _counter("turnkeeper_turns", "Turns recorded, by dialect and finish reason.", "dialect", "finish_reason"),
+    _counter("turnkeeper_replies", "Replies handed over: sampled, joined or replayed.", "how"),
+    _counter("turnkeeper_errors", "Requests of agents that ended in an error, by its code.", "code"),
+    _counter("turnkeeper_tokens_sampled", "Tokens that engines reported as sampled."),
+    _counter("turnkeeper_tokens_dropped", "Sampled tokens that no turn holds, by reason.", "reason"),
+    _counter("turnkeeper_calls_dropped", "Abandoned engine calls of unknown length, by reason.", "reason"),
+    _counter("turnkeeper_tokens_collected", "Tokens in collected samples, by what becomes of them.", "fate"),
+    _counter("turnkeeper_collects", "Collects of samples."),
+    _histogram("turnkeeper_turn_seconds", "Time from a request's arrival to its turn's record."),
+)
+"""In the order of the docs page."""

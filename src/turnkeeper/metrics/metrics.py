@@ -1,0 +1,81 @@
+"""The catalog on prometheus-client: counts what the service tells, reads the rest when asked.
+
+One instance has a registry of its own, so that two servers in one process do not share numbers.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from turnkeeper.core import Event, Ledger
+from turnkeeper.core.event import SessionOpened, TokensDropped, TurnCommitted
+from turnkeeper.metrics.catalog import METRICS, MetricKind, MetricRow
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""The Prometheus text format."""
+
+_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, float("inf"))
+"""Turns take from a tenth of a second to half an hour."""
+
+
+class Metrics:
+    """The numbers of one server."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._metrics: dict[str, Any] = {row.name: _build(row, self._registry) for row in METRICS}
+
+    def watch(self, name: str, read: Callable[[], float], **labels: str) -> None:
+        """Read a gauge from this function whenever it is asked for."""
+        metric = self._metrics[name]
+        (metric.labels(**labels) if labels else metric).set_function(read)
+
+    def count(self, name: str, amount: float = 1, **labels: str) -> None:
+        """Raise a counter."""
+        metric = self._metrics[name]
+        (metric.labels(**labels) if labels else metric).inc(amount)
+
+    def set(self, name: str, value: float) -> None:
+        """Set a gauge."""
+        self._metrics[name].set(value)
+
+    def record(self, event: Event) -> None:
+        """Count what happened to a session."""
+        match event:
+            case SessionOpened():
+                self.count("turnkeeper_sessions_created")
+            case TurnCommitted(turn=turn):
+                completion = turn.completion
+                reason = str(completion.finish_reason)
+                self.count("turnkeeper_turns", dialect=turn.request.dialect, finish_reason=reason)
+                self.count("turnkeeper_tokens_sampled", len(completion.ids))
+                self._metrics["turnkeeper_turn_seconds"].observe(max(0.0, turn.committed_at - turn.begun_at))
+            case TokensDropped(sampled_tokens=None):
+                self.count("turnkeeper_calls_dropped", reason=str(event.reason))
+            case TokensDropped(sampled_tokens=int(tokens)):
+                self.count("turnkeeper_tokens_sampled", tokens)
+                self.count("turnkeeper_tokens_dropped", tokens, reason=str(event.reason))
+            case _:
+                pass
+
+    def record_collect(self, ledger: Ledger) -> None:
+        """Count what the samples of one collect hold."""
+        self.count("turnkeeper_collects")
+        self.count("turnkeeper_tokens_collected", ledger.trainable, fate="trainable")
+        self.count("turnkeeper_tokens_collected", sum(ledger.masked.values()), fate="masked")
+        self.count("turnkeeper_tokens_collected", sum(ledger.dropped.values()), fate="dropped")
+
+    def render(self) -> bytes:
+        """Everything in the Prometheus text format."""
+        return generate_latest(self._registry)
+
+
+def _build(row: MetricRow, registry: CollectorRegistry) -> Any:
+    match row.kind:
+        case MetricKind.COUNTER:
+            return Counter(row.name, row.help, row.labels, registry=registry)
+        case MetricKind.GAUGE:
+            return Gauge(row.name, row.help, row.labels, registry=registry)
+        case MetricKind.HISTOGRAM:
+            return Histogram(row.name, row.help, row.labels, registry=registry, buckets=_BUCKETS_S)
