@@ -6,6 +6,8 @@
 3. Rows come back narrowed; ids of no expert are stored as 0.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,8 +15,23 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from routing.builders import SHAPE, build_ids
-from turnkeeper.routing import RoutingShape, RowFault
-from turnkeeper.routing.check import check_rows
+from turnkeeper.routing import BadRow, RoutingShape, RowFault
+from turnkeeper.routing.check import find_repeated, narrow_rows
+from turnkeeper.routing.rows import choose_dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """Rows narrowed, and the first bad one."""
+
+    narrow: np.ndarray
+    bad: BadRow | None
+
+
+def _check(ids: np.ndarray, shape: RoutingShape = SHAPE) -> Checked:
+    narrow = np.full(ids.shape, 99, choose_dtype(shape.experts))
+    stray = narrow_rows(ids, narrow, shape)
+    return Checked(narrow=narrow, bad=find_repeated(narrow[: stray.row if stray else None]) or stray)
 
 
 def _spoil(row: int, layer: int, ids: list[int]) -> np.ndarray:
@@ -36,7 +53,7 @@ def _spoil(row: int, layer: int, ids: list[int]) -> np.ndarray:
     ids=["minus-one", "too-large", "negative", "repeated", "one-row-of-zeros", "nothing-captured"],
 )
 def test_a_bad_row_is_found_with_its_fault(ids: np.ndarray, fault: RowFault, row: int) -> None:
-    bad = check_rows(ids, SHAPE).bad
+    bad = _check(ids).bad
     assert bad is not None
     assert (bad.fault, bad.row) == (fault, row)
 
@@ -44,7 +61,7 @@ def test_a_bad_row_is_found_with_its_fault(ids: np.ndarray, fault: RowFault, row
 def test_the_first_of_several_bad_rows_is_named() -> None:
     ids = _spoil(4, 0, [-1, -1])
     ids[1, 2] = [6, 6]
-    bad = check_rows(ids, SHAPE).bad
+    bad = _check(ids).bad
     assert bad is not None
     assert (bad.row, bad.detail) == (1, "layer 2 chooses [6, 6]")
 
@@ -52,7 +69,7 @@ def test_the_first_of_several_bad_rows_is_named() -> None:
 def test_rows_behind_the_first_block_are_checked_too() -> None:
     ids = build_ids(9000)
     ids[8500, 1] = [3, 3]
-    bad = check_rows(ids, SHAPE).bad
+    bad = _check(ids).bad
     assert bad is not None
     assert bad.row == 8500
 
@@ -61,23 +78,23 @@ def test_rows_behind_the_first_block_are_checked_too() -> None:
 def test_good_rows_with_a_dense_layer_pass(rows: int) -> None:
     ids = build_ids(rows)
     ids[:, 0] = 0
-    checked = check_rows(ids, SHAPE)
+    checked = _check(ids)
     assert checked.bad is None
-    assert checked.rows.experts_RLK.dtype == np.uint8
-    assert checked.rows.experts_RLK.tolist() == ids.tolist()
+    assert checked.narrow.dtype == np.uint8
+    assert checked.narrow.tolist() == ids.tolist()
 
 
 def test_an_id_of_no_expert_is_stored_as_zero() -> None:
-    kept = check_rows(_spoil(3, 1, [-1, 6]), SHAPE).rows.experts_RLK
+    kept = _check(_spoil(3, 1, [-1, 6])).narrow
     assert kept[3, 1].tolist() == [0, 6]
 
 
 def test_more_than_256_experts_are_kept_in_16_bits() -> None:
     shape = RoutingShape(layers=1, topk=2, experts=512)
-    checked = check_rows(np.array([[[511, 300]]], np.int32), shape)
+    checked = _check(np.array([[[511, 300]]], np.int32), shape)
     assert checked.bad is None
-    assert checked.rows.experts_RLK.dtype == np.uint16
-    assert checked.rows.experts_RLK.tolist() == [[[511, 300]]]
+    assert checked.narrow.dtype == np.uint16
+    assert checked.narrow.tolist() == [[[511, 300]]]
 
 
 @settings(max_examples=150, deadline=None)
@@ -97,5 +114,5 @@ def test_the_first_bad_row_is_the_one_that_a_plain_search_finds(ids: np.ndarray)
             expected = index
     if sound and all(dense):
         expected = 0
-    bad = check_rows(ids, shape).bad
+    bad = _check(ids, shape).bad
     assert (bad.row if bad else None) == expected

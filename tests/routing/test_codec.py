@@ -8,6 +8,7 @@
 
 import base64
 import io
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,9 +16,15 @@ import pytest
 from routing.builders import SHAPE, build_ids, build_rows, encode_ids, encode_npy
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.routing import decode_indexer, encode_rows
-from turnkeeper.routing.codec import WrongLength, decode_payload
+from turnkeeper.routing.codec import Payload, WrongLength, open_payload
 
 IDS = build_ids(4)
+
+
+def _decode(payload: Payload | None, *, start: int = 0, stop: int = 4) -> np.ndarray:
+    opened = open_payload(payload, shape=SHAPE, start=start, stop=stop)
+    assert not isinstance(opened, WrongLength)
+    return np.concatenate([np.empty((0, 3, 2), np.int32), *opened.iter_blocks()])
 
 
 @pytest.mark.parametrize(
@@ -26,9 +33,26 @@ IDS = build_ids(4)
     ids=["text", "bytes", "a-view", "npy"],
 )
 def test_every_form_gives_the_same_rows(payload: str | bytes | memoryview) -> None:
-    rows = decode_payload(payload, shape=SHAPE, start=10, stop=14)
-    assert not isinstance(rows, WrongLength)
-    assert rows.tolist() == IDS.tolist()
+    assert _decode(payload, start=10, stop=14).tolist() == IDS.tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 43_689, 43_690, 43_691, 43_692, 100_001])
+@pytest.mark.parametrize("encode", [encode_ids, lambda ids: encode_npy(ids.astype(np.uint8))], ids=["int32", "npy"])
+def test_long_payloads_come_in_blocks(rows: int, encode: Callable[[np.ndarray], str]) -> None:
+    """A mebibyte of these rows is 43690 and two thirds."""
+    ids = build_ids(rows)
+    opened = open_payload(encode(ids), shape=SHAPE, start=0, stop=rows)
+    assert not isinstance(opened, WrongLength)
+    blocks = list(opened.iter_blocks())
+    assert len(blocks) == -(-rows // 43_689)
+    assert np.array_equal(np.concatenate(blocks), ids)
+
+
+def test_padding_in_the_middle_is_no_base64() -> None:
+    text = encode_ids(build_ids(50_000))
+    block = 43_689 * 3 * 2 * 4 // 3 * 4
+    with pytest.raises(EngineProtocolError, match="padded in the middle"):
+        _decode(text[: block - 4] + "AA==" + text[block:], stop=50_000)
 
 
 def test_encoding_is_the_engines_spelling() -> None:
@@ -37,14 +61,12 @@ def test_encoding_is_the_engines_spelling() -> None:
 
 
 def test_no_rows_are_an_empty_payload() -> None:
-    rows = decode_payload("", shape=SHAPE, start=9, stop=9)
-    assert not isinstance(rows, WrongLength)
-    assert rows.shape == (0, 3, 2)
+    assert _decode("", start=9, stop=9).shape == (0, 3, 2)
 
 
 def test_a_missing_payload_names_the_engine_flag() -> None:
     with pytest.raises(EngineProtocolError, match=r"rows 0\.\.4 were asked for") as caught:
-        decode_payload(None, shape=SHAPE, start=0, stop=4)
+        _decode(None)
     assert "--enable-return-routed-experts" in caught.value.hint
     assert "router" in caught.value.hint
 
@@ -54,7 +76,7 @@ def test_a_missing_payload_names_the_engine_flag() -> None:
 )
 def test_a_payload_that_is_not_base64_is_quoted(payload: str | bytes) -> None:
     with pytest.raises(EngineProtocolError, match="must be standard base64"):
-        decode_payload(payload, shape=SHAPE, start=0, stop=4)
+        _decode(payload)
 
 
 def _flat_npy(array: np.ndarray) -> str:
@@ -73,7 +95,7 @@ def _flat_npy(array: np.ndarray) -> str:
 )
 def test_a_broken_npy_file_is_a_protocol_error(payload: str, message: str) -> None:
     with pytest.raises(EngineProtocolError, match=message):
-        decode_payload(payload, shape=SHAPE, start=0, stop=4)
+        _decode(payload)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +113,7 @@ def test_a_broken_npy_file_is_a_protocol_error(payload: str, message: str) -> No
     ids=["one-short", "whole-payload", "empty", "rows-nobody-asked-for", "other-topk", "other-layers", "odd", "npy"],
 )
 def test_a_wrong_size_says_what_it_looks_like(payload: str, start: int, stop: int, found: str, hint: str) -> None:
-    wrong = decode_payload(payload, shape=SHAPE, start=start, stop=stop)
+    wrong = open_payload(payload, shape=SHAPE, start=start, stop=stop)
     assert isinstance(wrong, WrongLength)
     assert hint in wrong.hint
     assert found in wrong.detail

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.routing.rows import RoutingRows, choose_dtype
 from turnkeeper.routing.shape import RoutingShape
 
 _BLOCK_ROWS = 4096
@@ -44,40 +43,25 @@ class BadRow:
     """Layer and ids, for the message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedRows:
-    """Rows in their small dtype, and the first of them that is bad."""
-
-    rows: RoutingRows
-    """As many as were given; an id that no expert has is stored as 0."""
-    bad: BadRow | None
-    """None: all rows can be right. Else its ``row`` counts from the first row given."""
-
-
-def check_rows(experts_RLK: NDArray[Any], shape: RoutingShape) -> CheckedRows:
-    """Narrow whole-number ids to the smallest dtype and look for the first bad row.
-
-    A layer that is zero in every row given has no experts (a dense layer): its repetitions are right.
+def narrow_rows(experts_RLK: NDArray[Any], out_RLK: NDArray[np.unsignedinteger], shape: RoutingShape) -> BadRow | None:
+    """Write ids in their small dtype; an id that no expert has becomes 0.
 
     Args:
         experts_RLK: shape [rows, layers, topk], int32 or unsigned.
+        out_RLK: where to; the same shape.
         shape: what a row of the model looks like.
+
+    Returns:
+        The first row with an id that no expert has, counted from the first given.
     """
     stray = _find_stray(experts_RLK, shape)
-    sound = stray.row if stray else len(experts_RLK)
-    narrow = _narrow(experts_RLK, sound, shape)
-    bad = _find_repeated(narrow[:sound], shape) or stray
-    return CheckedRows(rows=RoutingRows(experts_RLK=narrow), bad=bad)
-
-
-def _narrow(experts_RLK: NDArray[Any], sound: int, shape: RoutingShape) -> NDArray[np.unsignedinteger]:
-    dtype = choose_dtype(shape.experts)
-    if sound == len(experts_RLK):
-        return experts_RLK.astype(dtype, order="C")
-    narrow = np.zeros(experts_RLK.shape, dtype=dtype)
+    if stray is None:
+        np.copyto(out_RLK, experts_RLK, casting="unsafe")
+        return None
+    out_RLK[:] = 0
     valid = (experts_RLK >= 0) & (experts_RLK < shape.experts)
-    np.copyto(narrow, experts_RLK, where=valid, casting="unsafe")
-    return narrow
+    np.copyto(out_RLK, experts_RLK, where=valid, casting="unsafe")
+    return stray
 
 
 def _find_stray(experts_RLK: NDArray[Any], shape: RoutingShape) -> BadRow | None:
@@ -94,8 +78,11 @@ def _find_stray(experts_RLK: NDArray[Any], shape: RoutingShape) -> BadRow | None
     return BadRow(row=row, fault=fault, detail=f"layer {layer} has id {value}, experts are 0..{shape.experts - 1}")
 
 
-def _find_repeated(experts_RLK: NDArray[np.unsignedinteger], shape: RoutingShape) -> BadRow | None:
-    """The first row that chooses an expert twice, or row 0 when no layer was captured at all."""
+def find_repeated(experts_RLK: NDArray[np.unsignedinteger]) -> BadRow | None:
+    """The first row that chooses an expert twice, or row 0 when no layer was captured at all.
+
+    A layer that is zero in every row given has no experts (a dense layer): its repetitions are right.
+    """
     if not experts_RLK.size:
         return None
     has_experts_L = experts_RLK.max(axis=0).any(axis=-1)

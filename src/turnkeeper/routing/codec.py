@@ -7,6 +7,7 @@ which rows a turn keeps is `patch`'s.
 
 import binascii
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -22,8 +23,10 @@ Payload: TypeAlias = str | bytes | bytearray | memoryview
 """Base64 text, as a JSON string's content or as the bytes between its quotes."""
 
 ENGINE_FLAG = "--enable-return-routed-experts"
-_NPY_PREFIX = pybase64.b64encode(b"\x93NUMPY")
+_NPY_PREFIX = pybase64.b64encode_as_string(b"\x93NUMPY")
 _ID_BYTES = 4
+_BLOCK_BYTES = 1 << 20
+"""Decoding a payload in one piece spends most of its time on fresh memory for the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +39,43 @@ class WrongLength:
     """The likely cause."""
 
 
-def decode_payload(
-    payload: Payload | None, *, shape: RoutingShape, start: int, stop: int
-) -> NDArray[Any] | WrongLength:
-    """Read the rows start..stop that a request was answered with.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenPayload:
+    """A payload of the right size, to be decoded block by block: one block fits the processor's cache."""
+
+    payload: Payload
+    shape: RoutingShape
+    rows: int
+    """How many rows it holds."""
+    array: NDArray[Any] | None = None
+    """All of them, where the form allows no decoding in parts."""
+
+    def iter_blocks(self) -> Iterator[NDArray[Any]]:
+        """The rows in order, shape [some, layers, topk], int32 (SGLang) or unsigned (vLLM).
+
+        Raises:
+            EngineProtocolError: not base64.
+        """
+        row_bytes = self.shape.row_ids * _ID_BYTES
+        # Three bytes are four characters: blocks of a multiple of three rows begin at whole groups.
+        step = max(1, _BLOCK_BYTES // row_bytes // 3) * 3
+        if self.array is not None:
+            for start in range(0, self.rows, step):
+                yield self.array[start : start + step]
+            return
+        text = self.payload if isinstance(self.payload, str) else memoryview(self.payload)
+        for start in range(0, self.rows, step):
+            count = min(step, self.rows - start)
+            begin, size = start * row_bytes // 3 * 4, -(-count * row_bytes // 3) * 4
+            raw = _decode_base64(text[begin : begin + size])
+            if len(raw) != count * row_bytes:
+                raise EngineProtocolError("routed_experts must be standard base64, it is padded in the middle")
+            ids: NDArray[np.int32] = np.frombuffer(raw, dtype="<i4")
+            yield ids.reshape(count, self.shape.layers, self.shape.topk)
+
+
+def open_payload(payload: Payload | None, *, shape: RoutingShape, start: int, stop: int) -> OpenPayload | WrongLength:
+    """Check the size of the rows start..stop that a request was answered with.
 
     Args:
         payload: ``meta_info.routed_experts``; None when the reply lacks it.
@@ -48,8 +84,7 @@ def decode_payload(
         stop: one past the last: prompt + completion tokens - 1.
 
     Returns:
-        Shape [stop - start, layers, topk], int32 (SGLang) or unsigned (vLLM), possibly a read-only view; or what is
-        wrong with the size.
+        The rows, still to be decoded; or what is wrong with the size.
 
     Raises:
         EngineProtocolError: there is no payload, or it is not base64.
@@ -60,13 +95,15 @@ def decode_payload(
             hint=f"start the engine with {ENGINE_FLAG}; a router in between must pass return_routed_experts on",
             expected_rows=stop - start,
         )
-    raw = _decode_base64(payload)
+    rows = stop - start
     if _is_npy(payload):
-        return _read_npy(raw, shape, stop - start)
-    if len(raw) != (stop - start) * shape.row_ids * _ID_BYTES:
-        return _explain_length(len(raw), shape, start, stop)
-    ids: NDArray[np.int32] = np.frombuffer(raw, dtype="<i4")
-    return ids.reshape(stop - start, shape.layers, shape.topk)
+        array = _read_npy(_decode_base64(payload), shape, rows)
+        if isinstance(array, WrongLength):
+            return array
+        return OpenPayload(payload=payload, shape=shape, rows=rows, array=array)
+    if _count_bytes(payload) != rows * shape.row_ids * _ID_BYTES:
+        return _explain_length(len(_decode_base64(payload)), shape, start, stop)
+    return OpenPayload(payload=payload, shape=shape, rows=rows)
 
 
 def encode_rows(rows: RoutingRows) -> str:
@@ -110,14 +147,22 @@ def _decode_base64(payload: Payload, field: str = "routed_experts") -> bytes:
         ) from error
 
 
+def _count_bytes(payload: Payload) -> int | None:
+    """The decoded size by length and padding alone; None where base64 has no such length."""
+    groups, rest = divmod(len(payload), 4)
+    return None if rest else groups * 3 - _spell(payload[-2:]).count("=")
+
+
+def _spell(part: Payload) -> str:
+    return part if isinstance(part, str) else bytes(part).decode("latin-1")
+
+
 def _excerpt(payload: Payload) -> str:
-    head = payload[:24] if isinstance(payload, str) else bytes(payload[:24]).decode("ascii", "backslashreplace")
-    return f"{head!r}... ({len(payload)} characters)"
+    return f"{_spell(payload[:24])!r}... ({len(payload)} characters)"
 
 
 def _is_npy(payload: Payload) -> bool:
-    head = payload[: len(_NPY_PREFIX)]
-    return (head.encode("ascii") if isinstance(head, str) else bytes(head)) == _NPY_PREFIX
+    return _spell(payload[: len(_NPY_PREFIX)]) == _NPY_PREFIX
 
 
 def _read_npy(raw: bytes, shape: RoutingShape, rows: int) -> NDArray[Any] | WrongLength:

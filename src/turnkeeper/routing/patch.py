@@ -14,17 +14,16 @@ since they are those of the forward that sampled their token; a payload that cov
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnkeeper.choices import OnBadRows, RowsKept
 from turnkeeper.errors import AssemblyError, EngineProtocolError
-from turnkeeper.routing.check import BadRow, RowFault, check_rows
-from turnkeeper.routing.codec import ENGINE_FLAG, Payload, WrongLength, decode_payload
+from turnkeeper.routing.check import BadRow, RowFault, find_repeated, narrow_rows
+from turnkeeper.routing.codec import ENGINE_FLAG, OpenPayload, Payload, WrongLength, open_payload
+from turnkeeper.routing.held import HeldRows
 from turnkeeper.routing.request import RowsRequest
 from turnkeeper.routing.rows import RoutingRows, choose_dtype, join_rows
 from turnkeeper.routing.shape import RoutingShape
@@ -74,17 +73,36 @@ def take_patch(
     """
     first, stop = request.payload_start, prompt_tokens + completion_tokens - 1
     start = first if kept is RowsKept.LATEST else request.held_rows
-    decoded = decode_payload(payload, shape=shape, start=first, stop=stop)
-    if isinstance(decoded, WrongLength):
-        fault = BadRow(row=start, fault=RowFault.WRONG_LENGTH, detail=decoded.detail)
-        _refuse(fault, decoded.hint, on_bad_rows)
-        return Patch(rows=_zero_rows(shape, stop - start), start=start, bad=fault, changed_rows=0)
-    checked = check_rows(decoded[start - first :], shape)
-    bad = checked.bad and BadRow(row=start + checked.bad.row, fault=checked.bad.fault, detail=checked.bad.detail)
-    if bad:
-        _refuse(bad, _guess_cause(bad, prompt_tokens), on_bad_rows)
-    compared = _find_standing(held, request.held_rows)
-    return Patch(rows=checked.rows, start=start, bad=bad, changed_rows=_count_changed(decoded, first, compared))
+    opened = open_payload(payload, shape=shape, start=first, stop=stop)
+    if isinstance(opened, WrongLength):
+        fault = BadRow(row=start, fault=RowFault.WRONG_LENGTH, detail=opened.detail)
+        _refuse(fault, opened.hint, on_bad_rows)
+        return Patch(rows=_build_zeros(shape, stop - start), start=start, bad=fault, changed_rows=0)
+    read = _read_rows(opened, first, start, HeldRows(held, request.held_rows))
+    if read.bad:
+        _refuse(read.bad, _guess_cause(read.bad, prompt_tokens), on_bad_rows)
+    return read
+
+
+def _read_rows(opened: OpenPayload, first: int, start: int, held: HeldRows) -> Patch:
+    """Decode the rows from ``first`` on: those before ``start`` are only compared with what is held."""
+    shape = opened.shape
+    experts_RLK = np.empty((first + opened.rows - start, shape.layers, shape.topk), dtype=choose_dtype(shape.experts))
+    changed, row = 0, first
+    bad: BadRow | None = None
+    for block in opened.iter_blocks():
+        changed += held.count_changed(block, row)
+        since = max(start, row)
+        fresh = block[since - row :]
+        stray = narrow_rows(fresh, experts_RLK[since - start : since - start + len(fresh)], shape)
+        if stray and not bad:
+            bad = replace(stray, row=since + stray.row)
+        row += len(block)
+    # Behind a row with foreign ids nothing is looked at: the first bad row is what counts.
+    repeated = find_repeated(experts_RLK[: bad.row - start if bad else None])
+    if repeated:
+        bad = replace(repeated, row=start + repeated.row)
+    return Patch(rows=RoutingRows(experts_RLK=experts_RLK), start=start, bad=bad, changed_rows=changed)
 
 
 def join_patches(pieces: Sequence[Patch]) -> Patch:
@@ -137,30 +155,7 @@ def assemble_rows(patches: Sequence[RoutingRows], path_tokens: Sequence[int]) ->
     return pieces[0] if len(pieces) == 1 else join_rows(pieces)
 
 
-def _find_standing(held: Sequence[RoutingRows], rows: int) -> Sequence[RoutingRows]:
-    """The last of the held runs that together are so many rows: what stands of them on the path."""
-    missing = rows if held else 0
-    since = len(held)
-    while missing > 0 and since:
-        since -= 1
-        missing -= len(held[since])
-    if missing:
-        raise ValueError(f"the stored rows come to {rows - missing} rows of a path that holds {rows}")
-    return held[since:]
-
-
-def _count_changed(decoded: NDArray[Any], first: int, held: Sequence[RoutingRows]) -> int:
-    changed, row = 0, 0
-    for patch in held:
-        low, high = max(row, first), row + len(patch)
-        if low < high:
-            ours, theirs = patch.experts_RLK[low - row :], decoded[low - first : high - first]
-            changed += int((ours != theirs).any(axis=(1, 2)).sum())
-        row = high
-    return changed
-
-
-def _zero_rows(shape: RoutingShape, rows: int) -> RoutingRows:
+def _build_zeros(shape: RoutingShape, rows: int) -> RoutingRows:
     return RoutingRows(experts_RLK=np.zeros((rows, shape.layers, shape.topk), dtype=choose_dtype(shape.experts)))
 
 

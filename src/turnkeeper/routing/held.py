@@ -1,0 +1,63 @@
+"""The rows that a path holds already, beside those that a later payload brings for the same tokens.
+
+Knows nothing of which of the two a turn keeps.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.routing.rows import RoutingRows
+
+
+class HeldRows:
+    """Rows 0..n of a path as its turns store them, to be compared in the order of the path."""
+
+    def __init__(self, patches: Sequence[RoutingRows], rows: int) -> None:
+        """Find what stands of the stored rows.
+
+        Args:
+            patches: what the turns of the path store, in order; the last of them that together are ``rows`` rows
+                stand, since a turn may hold all rows of its path. Empty: nothing is compared.
+            rows: how many rows the path holds.
+
+        Raises:
+            ValueError: they do not come to so many rows.
+        """
+        since, missing = len(patches), rows if patches else 0
+        while missing > 0 and since:
+            since -= 1
+            missing -= len(patches[since])
+        if missing:
+            raise ValueError(f"the stored rows come to {rows - missing} rows of a path that holds {rows}")
+        self._standing = [patch for patch in patches[since:] if len(patch)]
+        self._at = 0
+        self._start = 0
+
+    def count_changed(self, block_RLK: NDArray[Any], row: int) -> int:
+        """How many rows of a block differ from what is held of them.
+
+        Args:
+            block_RLK: shape [some, layers, topk].
+            row: the row of the path that the block begins with; never before that of an earlier call's end.
+        """
+        changed, stop = 0, row + len(block_RLK)
+        while self._at < len(self._standing) and self._start < stop:
+            held = self._standing[self._at].experts_RLK
+            low, high = max(row, self._start), min(stop, self._start + len(held))
+            if low < high:
+                changed += _count(held[low - self._start : high - self._start], block_RLK[low - row : high - row])
+            if self._start + len(held) > stop:
+                break
+            self._start += len(held)
+            self._at += 1
+        return changed
+
+
+def _count(ours_RLK: NDArray[np.unsignedinteger], theirs_RLK: NDArray[Any]) -> int:
+    narrow = theirs_RLK.astype(ours_RLK.dtype)
+    if np.array_equal(narrow, ours_RLK) and np.array_equal(narrow, theirs_RLK):
+        return 0
+    return int((ours_RLK != theirs_RLK).any(axis=(1, 2)).sum())
