@@ -22,6 +22,10 @@ FAMILY = "qwen3"
 """Whose reply format the toy model has learnt."""
 
 
+STOPS = ("<|im_end|>",)
+"""What ends a reply; one at its end is no text."""
+
+
 class ReplyReader:
     """Reads one reply, a piece of text at a time."""
 
@@ -33,7 +37,7 @@ class ReplyReader:
         if not has_reasoning:
             family = replace(family, thinking=None)
         self._tokenizer = tokenizer
-        self._parser = TaggedParser(tokenizer, family, is_thinking=False)
+        self._parser = TaggedParser(tokenizer, family, stops=STOPS, schemas={}, is_thinking=False)
 
     def feed(self, text: str) -> ReplyDelta:
         """What this text completes."""
