@@ -313,12 +313,16 @@ class TurnRunner:
 
     async def _read_piece(self, run: _Run, request: GenerateRequest, generation: Generation, start: _Start) -> Piece:
         patches = [piece.patch.rows for piece in run.pieces if piece.patch is not None]
+        # Only a whole payload repeats earlier rows, and they are compared only where all of them are at hand.
+        is_whole = request.rows is not None and request.rows.start_len is None
+        held = (*run.held, *patches) if is_whole else ()
+        is_complete = request.rows is not None and sum(map(len, held)) >= request.rows.held_rows
         return await self._reader.read_piece(
             request,
             generation,
             started_version=start.versions.get(generation.url),
             is_disturbed=self._gate.closings != start.closings,
-            held=(*run.held, *patches),
+            held=held if is_complete else (),
         )
 
     async def _finish(self, run: _Run) -> TurnOutcome:
