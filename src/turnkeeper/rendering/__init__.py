@@ -1,6 +1,7 @@
 """Messages to tokens and tokens to messages: pure, synchronous, one checkpoint and one family at a time."""
 
 from turnkeeper.rendering.checkpoint import Checkpoint
+from turnkeeper.rendering.comparison import Mismatch, MismatchType
 from turnkeeper.rendering.families import FAMILIES, get_family
 from turnkeeper.rendering.family import Family, Role
 from turnkeeper.rendering.junction import ParentContext
@@ -13,6 +14,8 @@ __all__ = [
     "FAMILIES",
     "Checkpoint",
     "Family",
+    "Mismatch",
+    "MismatchType",
     "ParentContext",
     "ParsedReply",
     "ParsedToolCall",

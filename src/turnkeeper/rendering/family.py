@@ -82,6 +82,10 @@ class Family:
     """The text that opens an assistant's message; None where nobody knows it."""
     inner_markers: tuple[str, ...] = ()
     """Special tokens that stand inside a message, so that they do not delimit one in the comparison."""
+    delimiters: tuple[str, ...] = ()
+    """Markers that delimit in the comparison though the tokenizer does not flag them, or though they stand inside."""
+    spoken_markers: tuple[str, ...] = ()
+    """Markers besides ``reply_marker`` behind which the model speaks."""
     roles: frozenset[Role] | None = EVERY_ROLE
     """The roles that can be appended in place; None where each is tried on the template."""
     has_developer: bool = False
@@ -103,6 +107,12 @@ class Family:
     """Writes what follows the first assistant message; None where the checkpoint's template does."""
     encoder: Encoder | None = None
     """Writes everything, where the checkpoint has no template."""
+
+    def list_inner_markers(self) -> tuple[str, ...]:
+        """Every marker that stands inside messages: the named ones, and those of thinking and tool calls."""
+        thinking = (self.thinking.opening, self.thinking.closing) if self.thinking else ()
+        tools = (self.tools.opening, self.tools.closing) if self.tools else ()
+        return (*self.inner_markers, *thinking, *tools)
 
     @property
     def max_trim(self) -> int:

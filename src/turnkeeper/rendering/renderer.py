@@ -19,6 +19,7 @@ from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering.arguments import check_change, merge_fixed, merge_request
 from turnkeeper.rendering.blockparser import BlockParser
 from turnkeeper.rendering.checkpoint import Checkpoint
+from turnkeeper.rendering.comparison import Mismatch, build_comparator
 from turnkeeper.rendering.families import get_family
 from turnkeeper.rendering.family import Family
 from turnkeeper.rendering.junction import Junction, ParentContext, build_junction
@@ -51,6 +52,14 @@ class Renderer:
         self._junction = junction
         self._roles = roles
         self._arguments = arguments
+        self._stop_markers = [tokenizer.markers[stop] for stop in junction.stop_ids if stop in tokenizer.markers]
+        self._comparator = build_comparator(
+            tokenizer,
+            family,
+            stops=self._stop_markers,
+            close=junction.close,
+            reply_marker=junction.reply_marker,
+        )
 
     @property
     def max_trim(self) -> int:
@@ -130,6 +139,29 @@ class Renderer:
         edge = self._junction.join(parent, suffix)
         return Prompt(trim=edge.trim, ids=edge.ids, template_kwargs=arguments)
 
+    def compare(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[JsonObject],
+        template_kwargs: Mapping[str, Any],
+        ids: TokenIds,
+    ) -> tuple[Mismatch, ...]:
+        """Where a path's ids say something else than its messages, written as the family writes them.
+
+        Args:
+            messages: the messages of the path, its last completion's message at the end.
+            tools: the function tools of its root.
+            template_kwargs: its template arguments.
+            ids: shape [T]: the path, completion included.
+
+        Raises:
+            RequestError: as ``validate``.
+            TemplateError: the template refuses the messages.
+        """
+        arguments = self.validate(messages, tools, template_kwargs)
+        text = self.writer.write(self._roles.rename(messages), tools, arguments, is_open=False)
+        return self._comparator.compare(text, ids)
+
     def parser(self, prompt_ids: TokenIds = NO_TOKENS, tools: Sequence[JsonObject] = ()) -> ReplyParser:
         """A parser for one completion.
 
@@ -137,7 +169,7 @@ class Renderer:
             prompt_ids: the end of the completion's prompt: it says whether the prompt opened thinking.
             tools: the request's function tools, for formats that leave the type of an argument unsaid.
         """
-        stops = [self.tokenizer.markers[stop] for stop in self.stop_token_ids if stop in self.tokenizer.markers]
+        stops = self._stop_markers
         if self.family.block_format is not None:
             return BlockParser(self.tokenizer, self.family.block_format, stops=stops)
         context = ParentContext(messages=(), completion_ids=NO_TOKENS, prompt_ids=prompt_ids)

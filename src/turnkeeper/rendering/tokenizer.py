@@ -15,6 +15,8 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds, freeze_ids
 from turnkeeper.errors import ConfigError
 
+_SPACED = " a b"
+
 
 class Tokenizer:
     """A checkpoint's ``tokenizer.json``."""
@@ -62,7 +64,12 @@ class Tokenizer:
     def normalize(self, text: str) -> str:
         """The text as the tokenizer sees it, before it is cut (NFC for some): what decoding its ids gives back."""
         normalizer = self._inner.normalizer
-        return text if normalizer is None else normalizer.normalize_str(_replace_surrogates(text))
+        if normalizer is None or text.isascii():
+            return text
+        text = _replace_surrogates(text)
+        if normalizer.normalize_str(_SPACED) != _SPACED:
+            return text  # a normalizer that moves spaces is undone by decoding
+        return normalizer.normalize_str(text)
 
     def find_id(self, marker: str) -> int | None:
         """The id of a piece of the vocabulary; None when there is no such piece."""

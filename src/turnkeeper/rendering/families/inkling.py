@@ -147,6 +147,14 @@ INKLING = Family(
     close=_END,
     stop_markers=(_END,),
     reply_marker="<|message_model|>",
+    inner_markers=(
+        "<|content_text|>",
+        "<|content_thinking|>",
+        "<|content_invoke_tool_json|>",
+        "<|content_xml|>",
+        "<|end_message|>",
+        _END,
+    ),
     blocks=Thinking(
         opening="<|content_", closing="<|end_message|>", after_opening="", before_closing="", after_closing=""
     ),

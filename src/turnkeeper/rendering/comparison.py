@@ -1,0 +1,232 @@
+r"""Stored ids against the canonical text of their messages, without tokenizing anything.
+
+::
+
+    text, cut at markers   <|im_start|> | user\nHi | <|im_end|> | \n | <|im_start|> | assistant\n{"a": 1} | <|im_end|>
+    ids, cut and decoded   <|im_start|> | user\nHi | <|im_end|> | \n | <|im_start|> | assistant\n{"a":1}  | <|im_end|>
+                                                                                     ^ assistant_text
+
+A difference in an assistant's text is the reason why ids are kept: the model spelled something as no template would.
+Any other difference means that a prompt was not what the conversation says.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from turnkeeper.core.tokens import TokenIds
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.rendering.family import Family
+from turnkeeper.rendering.tokenizer import Tokenizer
+
+
+class MismatchType(StrEnum):
+    """What differs."""
+
+    SPECIAL_TOKEN_COUNT = "special_token_count"
+    """The markers stand elsewhere, so that the texts between them cannot be laid side by side."""
+    SPECIAL_TOKEN_TYPE = "special_token_type"
+    """Another marker in the same place."""
+    NON_ASSISTANT_TEXT = "non_assistant_text"
+    """Another text that the model did not say."""
+    ASSISTANT_TEXT = "assistant_text"
+    """Another text that the model said: harmless, and the reason why ids are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """One difference."""
+
+    type: MismatchType
+    segment_index: int
+    """The place among the markers and the texts between them; -1 where they cannot be laid side by side."""
+    expected_text: str
+    """The canonical text around the difference."""
+    actual_text: str
+    """The decoded ids around it."""
+    detail: str = ""
+
+    def to_json(self) -> JsonObject:
+        """The entry as it goes into metadata."""
+        return {
+            "type": self.type.value,
+            "segment_index": self.segment_index,
+            "expected_text": self.expected_text,
+            "actual_text": self.actual_text,
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A marker, or the text between two."""
+
+    text: str
+    is_marker: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparator:
+    """Compares under one family on one tokenizer."""
+
+    tokenizer: Tokenizer
+    markers: Mapping[int, str]
+    """The special tokens that delimit messages."""
+    pattern: re.Pattern[str]
+    """Finds one of them in a text."""
+    tail: frozenset[str]
+    """What may end one side and not the other: stop tokens, and layout behind the last message."""
+    spoken: tuple[str, ...]
+    """Markers behind which the model speaks, with the text that follows them where that makes the difference."""
+
+    def compare(self, expected: str, ids: TokenIds) -> tuple[Mismatch, ...]:
+        """Every difference between a canonical text and stored ids.
+
+        Args:
+            expected: the conversation as the family writes it.
+            ids: the path that holds it.
+        """
+        wanted = self._drop_tail(self._cut_text(self.tokenizer.normalize(expected)))
+        found = self._drop_tail(self._cut_ids(ids))
+        structural = _compare_structure(wanted, found)
+        if structural is not None:
+            return (structural,)
+        return tuple(
+            self._describe(index, wanted, found)
+            for index, (left, right) in enumerate(zip(wanted, found, strict=True))
+            if left != right
+        )
+
+    def _cut_text(self, text: str) -> list[Segment]:
+        segments: list[Segment] = []
+        position = 0
+        for match in self.pattern.finditer(text):
+            if match.start() > position:
+                segments.append(Segment(text=text[position : match.start()], is_marker=False))
+            segments.append(Segment(text=match[0], is_marker=True))
+            position = match.end()
+        if position < len(text):
+            segments.append(Segment(text=text[position:], is_marker=False))
+        return segments
+
+    def _cut_ids(self, ids: TokenIds) -> list[Segment]:
+        wanted = np.fromiter(self.markers, dtype=np.int32, count=len(self.markers))
+        places = np.flatnonzero(np.isin(ids, wanted)).tolist()
+        segments: list[Segment] = []
+        position = 0
+        for place in [*places, len(ids)]:
+            if place > position:
+                segments.append(Segment(text=self.tokenizer.decode(ids[position:place]), is_marker=False))
+            if place < len(ids):
+                segments.append(Segment(text=self.markers[int(ids[place])], is_marker=True))
+            position = place + 1
+        return segments
+
+    def _drop_tail(self, segments: list[Segment]) -> list[Segment]:
+        end = len(segments)
+        while end and segments[end - 1].text in self.tail:
+            end -= 1
+        return segments[:end]
+
+    def _describe(self, index: int, wanted: Sequence[Segment], found: Sequence[Segment]) -> Mismatch:
+        left, right = wanted[index], found[index]
+        if left.is_marker:
+            return Mismatch(
+                type=MismatchType.SPECIAL_TOKEN_TYPE,
+                segment_index=index,
+                expected_text=left.text,
+                actual_text=right.text,
+            )
+        is_said = self._is_assistant(wanted, index) and self._is_assistant(found, index)
+        place = count_equal(left.text, right.text)
+        return Mismatch(
+            type=MismatchType.ASSISTANT_TEXT if is_said else MismatchType.NON_ASSISTANT_TEXT,
+            segment_index=index,
+            expected_text=clip(left.text, place),
+            actual_text=clip(right.text, place),
+            detail=f"the texts differ from character {place} of {len(left.text)} on",
+        )
+
+    def _is_assistant(self, segments: Sequence[Segment], index: int) -> bool:
+        if index == 0 or not segments[index - 1].is_marker:
+            return False
+        return (segments[index - 1].text + segments[index].text).startswith(self.spoken)
+
+
+def _compare_structure(wanted: Sequence[Segment], found: Sequence[Segment]) -> Mismatch | None:
+    """The first marker that has no like on the other side; None where markers and texts pair throughout."""
+    if [segment.is_marker for segment in wanted] == [segment.is_marker for segment in found]:
+        return None
+    pairs = enumerate(zip(wanted, found, strict=False))
+    place = next(
+        (
+            index
+            for index, (left, right) in pairs
+            if left.is_marker != right.is_marker or (left.is_marker and left != right)
+        ),
+        min(len(wanted), len(found)),
+    )
+    return Mismatch(
+        type=MismatchType.SPECIAL_TOKEN_COUNT,
+        segment_index=-1,
+        expected_text=_show(wanted, place),
+        actual_text=_show(found, place),
+        detail=f"{len(wanted)} segments expected, {len(found)} found; the first that do not pair are number {place}",
+    )
+
+
+def _show(segments: Sequence[Segment], place: int) -> str:
+    """The segments around a place."""
+    return "".join(clip(segment.text, 0) for segment in segments[max(0, place - 2) : place + 3])
+
+
+_WINDOW = 400
+"""How many characters of a text are shown on each side of a difference."""
+
+
+def clip(text: str, place: int) -> str:
+    """The text around a place, with marks where it was cut."""
+    start, stop = max(0, place - _WINDOW), place + _WINDOW
+    return f"{'…' if start else ''}{text[start:stop]}{'…' if stop < len(text) else ''}"
+
+
+def count_equal(left: str, right: str) -> int:
+    """How many leading characters two texts share."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[:middle] == right[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def build_comparator(
+    tokenizer: Tokenizer, family: Family, *, stops: Sequence[str], close: str, reply_marker: str
+) -> Comparator:
+    """A comparator for a family.
+
+    Args:
+        tokenizer: the checkpoint's.
+        family: says which markers delimit.
+        stops: the stop tokens' texts.
+        close: the text behind an assistant's message.
+        reply_marker: the text that opens one.
+    """
+    inner = frozenset(family.list_inner_markers()) - {*family.delimiters}
+    markers = {
+        token: text
+        for token, text in tokenizer.markers.items()
+        if text in family.delimiters or (tokenizer.is_special(token) and text not in inner)
+    }
+    longest_first = sorted(markers.values(), key=len, reverse=True)
+    pattern = re.compile("|".join(re.escape(text) for text in longest_first) or r"(?!)")
+    first = pattern.match(close)
+    layout = close[first.end() :] if first else close
+    spoken = tuple(text for text in (reply_marker, *family.spoken_markers) if text)
+    tail = frozenset(text for text in (*stops, first[0] if first else "", layout) if text)
+    return Comparator(tokenizer=tokenizer, markers=markers, pattern=pattern, tail=tail, spoken=spoken)
