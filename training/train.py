@@ -2,9 +2,10 @@
 
     pip install -e '.[training]'
     python -m training.make_tokenizer
-    python -m training.train --steps 3000 --out src/turnkeeper/tiny/data/weights.safetensors
+    python -m training.train
 
-Needs torch on a CPU, nothing else. The same arguments give the same weights on the same machine and torch build.
+Needs torch on a CPU, nothing else; 2.1 million tokens, about six minutes on one idle core. The same arguments
+give the same weights on the same machine and torch build.
 """
 
 import argparse
@@ -28,6 +29,8 @@ from turnkeeper.tiny.tasks import held_out_tasks, training_tasks
 
 DATA = Path(__file__).parent.parent / "src" / "turnkeeper" / "tiny" / "data"
 BALANCE_WEIGHT = 0.02
+WARM_UP_STEPS = 50
+"""The rates rise over so many steps and then stay: training ends long before they would have to fall."""
 BATCHES_A_CHUNK = 8
 """How many batches are drawn and encoded together."""
 
@@ -46,10 +49,9 @@ def main() -> None:
     batches = _stream_batches(tokenizer, args.batch, args.seed)
     began, tokens = time.monotonic(), 0
     for step in range(1, args.steps + 1):
-        rate = _rate(step, args.steps)
         for optimizer in optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = group["peak"] * rate
+                group["lr"] = group["peak"] * min(step / WARM_UP_STEPS, 1.0)
         batch = next(batches)
         output = model(prefix, batch)
         loss = functional.cross_entropy(output.logits, batch.targets)
@@ -67,8 +69,9 @@ def main() -> None:
                 f"{time.monotonic() - began:.0f} s",
                 flush=True,
             )
-        if step % args.snapshot == 0 or step == args.steps:
-            export(model, args.out.with_stem(f"{args.out.stem}-{step}") if step < args.steps else args.out)
+        if args.snapshot and step % args.snapshot == 0 and step < args.steps:
+            export(model, args.out.with_stem(f"{args.out.stem}-{step}"))
+    export(model, args.out)
 
 
 def build_batch(episodes: list[Episode]) -> Batch:
@@ -144,21 +147,16 @@ def _build_optimizers(model: TorchModel, lr: float, muon_lr: float) -> list[torc
     return found
 
 
-def _rate(step: int, steps: int) -> float:
-    """Warm up over 50 steps, hold, and go down linearly over the last 40 %."""
-    return min(step / 50, 1.0, (steps - step + 1) / (0.4 * steps))
-
-
 def _parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--lr", type=float, default=3e-3, help="peak rate of AdamW")
-    parser.add_argument("--muon-lr", type=float, default=0.02, help="peak rate of Muon; 0 trains all with AdamW")
+    parser.add_argument("--lr", type=float, default=1.5e-3, help="peak rate of AdamW")
+    parser.add_argument("--muon-lr", type=float, default=0.006, help="peak rate of Muon; 0 trains all with AdamW")
     parser.add_argument("--report", type=int, default=50, help="steps between reports")
-    parser.add_argument("--snapshot", type=int, default=250, help="steps between snapshots beside --out")
+    parser.add_argument("--snapshot", type=int, default=0, help="steps between snapshots beside --out; 0 takes none")
     parser.add_argument("--out", type=Path, default=DATA / "weights.safetensors")
     return parser.parse_args()
 

@@ -42,8 +42,9 @@ MAX_EXPRESSION_CHARS = 200
 MAX_RESULT = 99_999
 """No step of a task has a larger result."""
 
-TWO_STEP_SHARE = 0.5
-"""The share of tasks that need a second call."""
+TRAINING_TWO_STEP_SHARE = 0.5
+HELD_OUT_TWO_STEP_SHARE = 0.7
+"""The share of tasks that need a second call: held-out ones lean to these, so that rollouts have more turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +155,7 @@ def _draw_tasks(count: int, seed: int, *, is_held_out: bool) -> tuple[Task, ...]
 
 def _draw_task(rng: random.Random, phrasings: Phrasings, *, task_id: str, is_held_out: bool) -> Task:
     steps = [_draw_first_step(rng, is_held_out=is_held_out)]
-    if rng.random() < TWO_STEP_SHARE:
+    if rng.random() < (HELD_OUT_TWO_STEP_SHARE if is_held_out else TRAINING_TWO_STEP_SHARE):
         steps.append(_draw_second_step(rng, steps[0].result, is_held_out=is_held_out))
     return Task(
         id=task_id,
