@@ -4,7 +4,8 @@
 2. What an assistant has said stays as it is when messages follow: every prefix of a conversation renders to a
    prefix of its rendering.
 3. It renders what the engine was trained on, and the same ids.
-4. Roles it does not know are refused.
+4. The session server's `qwen3` family builds prompts of these same ids, the first one and those that follow.
+5. Roles it does not know are refused.
 """
 
 import json
@@ -16,6 +17,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from training.episodes import ANSWERS, encode_episodes, messages, pieces, system_text
+from turnkeeper.core.tokens import freeze_ids
+from turnkeeper.rendering import Checkpoint, ParentContext, build_renderer
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 from turnkeeper.tiny.tasks import CALCULATOR_TOOL, held_out_tasks, training_tasks
 
@@ -127,6 +130,29 @@ def test_training_ids_are_those_of_the_whole_text() -> None:
         assert tokenizer.encode(system_text() + text).ids == tokenizer.encode(system_text()).ids + episode.ids
         trained = [token for token, is_trained in zip(episode.ids, episode.is_trained, strict=True) if is_trained]
         assert tokenizer.decode(trained, skip_special_tokens=False).count("<|im_end|>") == len(task.steps) + 1
+
+
+@pytest.mark.parametrize("task", held_out_tasks(6, seed=6), ids=lambda task: task.id)
+def test_the_qwen3_family_prompts_with_the_ids_of_the_training(task: Any) -> None:
+    files = {name: (DATA / name).read_text() for name in ("tokenizer_config.json", "config.json")}
+    checkpoint = Checkpoint(
+        tokenizer_json=(DATA / "tokenizer.json").read_bytes(),
+        template=(DATA / "chat_template.jinja").read_text(),
+        tokenizer_config=json.loads(files["tokenizer_config.json"]),
+        config=json.loads(files["config.json"]),
+    )
+    renderer = build_renderer(checkpoint, "qwen3")
+    tokenizer = Tokenizer.from_file(str(DATA / "tokenizer.json"))
+    conversation, stretches = messages(task, ANSWERS[0]), list(pieces(task, ANSWERS[0]))
+    encoded = [tokenizer.encode(piece.text).ids for piece in stretches]
+    first = renderer.render(conversation[:2], [CALCULATOR_TOOL], {})
+    assert list(first.ids) == tokenizer.encode(system_text()).ids + encoded[0]
+    for turn in range(len(task.steps)):
+        said = 3 + 2 * turn  # system, user, then assistant and tool in turns
+        parent = ParentContext(messages=conversation[:said], completion_ids=freeze_ids(encoded[1 + 2 * turn]))
+        prompt = renderer.extend(parent, conversation[said : said + 1], [CALCULATOR_TOOL], {})
+        assert prompt.trim == 0
+        assert list(prompt.ids) == encoded[2 + 2 * turn]
 
 
 def test_unknown_roles_are_refused() -> None:
