@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from turnkeeper.core.idempotency import read_retry_marks
 from turnkeeper.errors import AuthenticationError, SessionNotFoundError
-from turnkeeper.http.dialects import AgentCall, Dialect, ParseContext, ReplyStream
+from turnkeeper.http.dialects import AgentCall, Dialect, ParseContext, ReplyStream, StreamStart
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain, explain
 from turnkeeper.http.headers import read_session_key, select_harness_headers, select_trace_headers
@@ -62,7 +62,10 @@ class TurnHandler:
         delivery.close(was_written=await exchange.respond(200, receipt.body, JSON_HEADERS))
 
     async def _stream(self, exchange: Exchange, call: AgentCall, delivery: Delivery) -> None:
-        stream = call.open_stream(delivery.response_id)
+        start = StreamStart(
+            response_id=delivery.response_id, created_s=delivery.created_s, prompt_tokens=delivery.prompt_tokens
+        )
+        stream = call.open_stream(start)
         waiting = asyncio.ensure_future(delivery.wait(stream.finish))
         try:
             if not await _is_soon(waiting, self.service.config.timeouts.stream_header_delay_s):

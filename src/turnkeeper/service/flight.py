@@ -66,11 +66,17 @@ class Delivery:
         self,
         response_id: str,
         *,
+        created_s: int,
+        prompt_tokens: int,
         on_change: Callable[["Delivery"], None],
         on_written: Callable[[TurnId, bool], None],
     ) -> None:
         self.response_id = response_id
         """The id under which the reply will be delivered."""
+        self.created_s = created_s
+        """Unix seconds when it was asked for."""
+        self.prompt_tokens = prompt_tokens
+        """Length of the whole prompt; 0 before it is rendered."""
         self.is_live = True
         """Whether its client is still there, as far as anybody knows."""
         self.render: Callable[[AgentReply], bytes] | None = None
@@ -86,7 +92,13 @@ class Delivery:
             if delivery.is_live and delivery.render is not None:
                 delivery.resolve(Receipt(body=delivery.render(reply), turn_id=turn_id))
 
-        return cls(reply.response_id, on_change=answer, on_written=on_written)
+        return cls(
+            reply.response_id,
+            created_s=reply.created_s,
+            prompt_tokens=reply.prompt_tokens,
+            on_change=answer,
+            on_written=on_written,
+        )
 
     @property
     def is_over(self) -> bool:
@@ -169,6 +181,8 @@ class Flight:
         self.landing: Landing | None = None
         self.task: asyncio.Task[None] | None = None
         """The engine call; None before it begins."""
+        self.prompt_tokens = 0
+        """Length of the whole prompt; 0 before it is rendered."""
         self._clock = clock
         self._grace_s = grace_s
         self._on_drop = on_drop
@@ -194,7 +208,13 @@ class Flight:
 
     def join(self) -> Delivery:
         """Add a connection that waits for the reply."""
-        delivery = Delivery(self.response_id, on_change=self._update, on_written=self._on_written)
+        delivery = Delivery(
+            self.response_id,
+            created_s=int(self._clock.unix()),
+            prompt_tokens=self.prompt_tokens,
+            on_change=self._update,
+            on_written=self._on_written,
+        )
         self._deliveries.append(delivery)
         self._stop_timer()
         return delivery

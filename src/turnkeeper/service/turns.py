@@ -86,6 +86,7 @@ class TurnService:
         except BaseException as error:
             self._refuse(entry, flight, pending, error)
             raise
+        flight.prompt_tokens = delivery.prompt_tokens = len(plan.prompt_ids)
         if not flight.is_over:
             flight.task = self._spawn(self._fly(entry, flight, pending, plan))
         return delivery

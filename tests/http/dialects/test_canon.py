@@ -2,6 +2,7 @@
 
 1. A message keeps its keys and spelling; ``developer`` reads as ``system``; arguments given as an object become text.
 2. What is malformed is refused by the path of its field.
+3. Results of parallel calls stand in the order of the calls, in whatever order they came.
 """
 
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from turnkeeper.errors import RequestError
-from turnkeeper.http.dialects.canon import parse_messages, parse_tools
+from turnkeeper.http.dialects.canon import order_results, parse_messages, parse_tools
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1.0}'}}
 
@@ -77,3 +78,28 @@ def test_a_malformed_tool_is_refused_by_the_path_of_its_field(value: object, rea
 
 def test_null_is_no_tools() -> None:
     assert parse_tools(None) == ()
+
+
+def calls(*ids: str) -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": [{"id": each, "function": {"name": "f"}} for each in ids]}
+
+
+def results(*ids: str) -> list[dict[str, Any]]:
+    return [{"role": "tool", "tool_call_id": each, "content": each} for each in ids]
+
+
+RUNS: dict[str, tuple[list[str], list[str]]] = {
+    "in order": (["a", "b"], ["a", "b"]),
+    "reversed": (["c", "b", "a"], ["a", "b", "c"]),
+    "some": (["c", "a"], ["a", "c"]),
+    "a stranger": (["b", "x", "a"], ["b", "x", "a"]),
+    "one twice": (["b", "b", "a"], ["b", "b", "a"]),
+}
+
+
+@pytest.mark.parametrize(("came", "stands"), RUNS.values(), ids=RUNS.keys())
+def test_results_stand_in_the_order_of_their_calls(came: list[str], stands: list[str]) -> None:
+    user = {"role": "user", "content": "u"}
+    messages = [user, calls("a", "b", "c"), *results(*came), calls("b", "a"), *results("a"), user, *results("z", "y")]
+    expected = [user, calls("a", "b", "c"), *results(*stands), calls("b", "a"), *results("a"), user, *results("z", "y")]
+    assert list(order_results(messages)) == expected

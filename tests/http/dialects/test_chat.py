@@ -18,16 +18,18 @@ from turnkeeper.errors import (
     CapacityError,
     ContextLengthError,
     EngineError,
+    EngineProtocolError,
     RequestError,
     SessionNotFoundError,
     TurnkeeperError,
 )
-from turnkeeper.http.dialects import CHAT, AgentCall, ParseContext
+from turnkeeper.http.dialects import CHAT, AgentCall, ParseContext, StreamStart
 from turnkeeper.http.sse import parse_events
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.reply import AgentReply
 
 CONTEXT = ParseContext(headers={}, decode_token=lambda token_id: f"<{token_id}>")
+START = StreamStart(response_id="chatcmpl-1", created_s=11, prompt_tokens=10)
 USER = {"role": "user", "content": "hi"}
 CALLS = [
     {"id": "c0", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}},
@@ -139,7 +141,7 @@ MESSAGES: dict[str, JsonObject] = {
 @pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES.keys())
 @pytest.mark.parametrize("heartbeats", [0, 1, 3])
 def test_a_stream_adds_up_to_the_message(message: JsonObject, heartbeats: int) -> None:
-    stream = parse(stream=True).open_stream("chatcmpl-1")
+    stream = parse(stream=True).open_stream(START)
     chunks = read_chunks(b"".join(stream.heartbeat() for _ in range(heartbeats)) + stream.finish(make_reply(message)))
     assert assemble(chunks) == message
     assert {chunk["id"] for chunk in chunks} == {"chatcmpl-1"}
@@ -147,15 +149,30 @@ def test_a_stream_adds_up_to_the_message(message: JsonObject, heartbeats: int) -
     assert [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]][-1] == "stop"
 
 
+def test_text_that_went_out_early_is_not_said_again() -> None:
+    stream = parse(stream=True).open_stream(START)
+    early = stream.extend(reasoning="w", content="") + stream.extend(reasoning="hy", content="te")
+    chunks = read_chunks(early + stream.finish(make_reply(FULL)))
+    assert assemble(chunks) == FULL
+    assert {chunk["created"] for chunk in chunks} == {11}
+
+
+def test_a_reply_that_contradicts_what_was_streamed_is_refused() -> None:
+    stream = parse(stream=True).open_stream(START)
+    stream.extend(reasoning="", content="other")
+    with pytest.raises(EngineProtocolError):
+        stream.finish(make_reply(FULL))
+
+
 @pytest.mark.parametrize("wanted", [True, False])
 def test_usage_is_a_chunk_without_choices_and_only_on_request(wanted: bool) -> None:
     call = parse(stream=True, stream_options={"include_usage": wanted})
-    chunks = read_chunks(call.open_stream("chatcmpl-1").finish(make_reply(FULL)))
+    chunks = read_chunks(call.open_stream(START).finish(make_reply(FULL)))
     assert [chunk["choices"] for chunk in chunks if "usage" in chunk] == [[]] * wanted
 
 
 def test_a_stream_that_fails_ends_with_an_error_and_is_not_done() -> None:
-    stream = parse(stream=True).open_stream("chatcmpl-1")
+    stream = parse(stream=True).open_stream(START)
     events = list(parse_events(stream.heartbeat() + stream.fail(EngineError("gone"))))
     assert json.loads(events[-1].data)["error"]["code"] == "engine"
     assert all(event.data != "[DONE]" for event in events)

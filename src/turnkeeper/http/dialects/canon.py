@@ -5,10 +5,11 @@ Tool-call arguments stay the string that came.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from turnkeeper.errors import RequestError
+from turnkeeper.http.dialects.fields import get_object
 from turnkeeper.http.jsonbody import describe_json
 from turnkeeper.jsontypes import JsonObject, Message, is_array, is_object
 
@@ -25,7 +26,7 @@ def parse_messages(value: Any) -> tuple[Message, ...]:
     if not is_array(value) or not value:
         found = "an empty list" if value == [] else describe_json(value)
         raise RequestError(f"messages must be a list with at least one message, got {found}", param="messages")
-    return tuple(parse_message(item, f"messages[{index}]") for index, item in enumerate(value))
+    return order_results(parse_message(item, f"messages[{index}]") for index, item in enumerate(value))
 
 
 def parse_message(value: Any, where: str) -> Message:
@@ -64,15 +65,31 @@ def parse_tools(value: Any) -> tuple[JsonObject, ...]:
     return tuple(_parse_tool(item, f"tools[{index}]") for index, item in enumerate(value))
 
 
-def get_object(value: Any, where: str) -> JsonObject:
-    """The value, if it is an object.
+def order_results(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Bring the results of parallel tool calls into the order of the calls.
 
-    Raises:
-        RequestError: it is something else.
+    Harnesses send results in the order in which tools finish, and may send the same results in another order later on.
+    A run of results that does not answer the calls before it one by one stays as it came.
     """
-    if not is_object(value):
-        raise RequestError(f"{where} must be an object, got {describe_json(value)}", param=where)
-    return value
+    ordered: list[Message] = []
+    run: list[Message] = []
+    places: dict[Any, int] = {}
+    for message in messages:
+        if message.get("role") == "tool":
+            run.append(message)
+            continue
+        ordered += _sort_run(run, places)
+        run = []
+        places = {call.get("id"): place for place, call in enumerate(message.get("tool_calls") or ())}
+        ordered.append(message)
+    return (*ordered, *_sort_run(run, places))
+
+
+def _sort_run(run: list[Message], places: Mapping[Any, int]) -> list[Message]:
+    ids = [message.get("tool_call_id") for message in run]
+    if len(set(ids)) < len(ids) or not places.keys() >= set(ids):
+        return run
+    return sorted(run, key=lambda message: places[message.get("tool_call_id")])
 
 
 def _parse_tool(value: Any, where: str) -> JsonObject:

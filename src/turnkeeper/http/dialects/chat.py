@@ -5,15 +5,17 @@ replays it as deltas that any client assembles to the same message. Meta data of
 lists: an agent has no use for them and a trainer collects samples.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from turnkeeper.core.turn import TurnRequest
-from turnkeeper.errors import ContextLengthError, RequestError, TurnkeeperError
-from turnkeeper.http.dialects.canon import get_object, parse_messages, parse_tools
-from turnkeeper.http.dialects.dialect import AgentCall, DecodeToken, ParseContext, ReplyStream
-from turnkeeper.http.jsonbody import describe_json, encode_json
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.http.dialects.canon import parse_messages, parse_tools
+from turnkeeper.http.dialects.dialect import AgentCall, DecodeToken, ParseContext, ReplyStream, StreamStart
+from turnkeeper.http.dialects.fields import find_object, read_flag, read_model
+from turnkeeper.http.dialects.openai_error import build_error
+from turnkeeper.http.dialects.progress import Progress
+from turnkeeper.http.jsonbody import encode_json
 from turnkeeper.http.sse import encode_event, encode_text_event
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.reply import AgentReply
@@ -35,15 +37,6 @@ NOISE_FIELDS: frozenset[str] = frozenset(
     {"metadata", "user", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
 )
 """Bookkeeping of hosted services: without effect on a reply, and left out."""
-
-_ERROR_TYPES: Mapping[int, str] = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    404: "not_found_error",
-    413: "invalid_request_error",
-    422: "invalid_request_error",
-    429: "rate_limit_error",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +74,9 @@ class ChatCall:
             }
         )
 
-    def open_stream(self, response_id: str) -> ReplyStream:
+    def open_stream(self, start: StreamStart) -> ReplyStream:
         """Chunks under one id."""
-        return ChatStream(self, response_id)
+        return ChatStream(self, start)
 
     def render_logprobs(self, reply: AgentReply) -> JsonObject | None:
         """Each sampled token with its text and log-probability; None unless asked for."""
@@ -97,25 +90,29 @@ class ChatCall:
 
 
 class ChatStream:
-    """A reply as ``chat.completion.chunk`` events: the role once, every field in one delta, usage on request."""
+    """A reply as ``chat.completion.chunk`` events: the role once, tool calls whole, usage on request."""
 
-    def __init__(self, call: ChatCall, response_id: str) -> None:
+    def __init__(self, call: ChatCall, start: StreamStart) -> None:
         self._call = call
-        self._response_id = response_id
-        self._created_s = 0
+        self._start = start
+        self._progress = Progress()
         self._is_open = False
 
     def heartbeat(self) -> bytes:
         """The role first, afterwards a delta without content."""
-        if self._is_open:
-            return self._chunk({})
-        return self._open()
+        return self._chunk({}) if self._is_open else self._open()
+
+    def extend(self, *, reasoning: str, content: str) -> bytes:
+        """A delta for each text."""
+        self._progress.add(reasoning=reasoning, content=content)
+        return self._open() + self._render_texts(reasoning, content)
 
     def finish(self, reply: AgentReply) -> bytes:
         """The deltas, the finish reason, the usage where wanted, ``[DONE]``."""
-        self._created_s = self._created_s or reply.created_s
-        parts = [] if self._is_open else [self._open()]
-        parts += [self._chunk(delta) for delta in split_deltas(reply.message)]
+        rest = self._progress.find_rest(reply.message)
+        parts = [self._open(), self._render_texts(rest.reasoning, rest.content)]
+        for index, call in enumerate(reply.message.get("tool_calls") or ()):
+            parts.append(self._chunk({"tool_calls": [{**call, "index": index}]}))
         parts.append(self._chunk({}, finish_reason=reply.finish_reason, logprobs=self._call.render_logprobs(reply)))
         if self._call.wants_usage:
             parts.append(encode_event(self._frame([]) | {"usage": render_usage(reply)}))
@@ -127,8 +124,15 @@ class ChatStream:
         return encode_text_event(CHAT.render_error(error))
 
     def _open(self) -> bytes:
+        """The role, unless it was said."""
+        if self._is_open:
+            return b""
         self._is_open = True
         return self._chunk({"role": "assistant", "content": ""})
+
+    def _render_texts(self, reasoning: str, content: str) -> bytes:
+        deltas = ({"reasoning_content": reasoning} if reasoning else {}, {"content": content} if content else {})
+        return b"".join(self._chunk(delta) for delta in deltas if delta)
 
     def _chunk(self, delta: JsonObject, finish_reason: str | None = None, logprobs: JsonObject | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
@@ -136,9 +140,9 @@ class ChatStream:
 
     def _frame(self, choices: list[JsonObject]) -> JsonObject:
         return {
-            "id": self._response_id,
+            "id": self._start.response_id,
             "object": "chat.completion.chunk",
-            "created": self._created_s,
+            "created": self._start.created_s,
             "model": self._call.model,
             "choices": choices,
         }
@@ -159,22 +163,21 @@ class ChatDialect:
         """Read a body; see the dialect's protocol."""
         check_owned_fields(body)
         sampling = parse_sampling(body)
-        kwargs = body.get("chat_template_kwargs")
         request = TurnRequest(
             messages=parse_messages(body.get("messages")),
             tools=parse_tools(body.get("tools")),
-            template_kwargs={} if kwargs is None else get_object(kwargs, "chat_template_kwargs"),
+            template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
             sampling=sampling,
             forwarded={name: value for name, value in body.items() if name not in READ_FIELDS | NOISE_FIELDS},
             dialect=self.name,
             notes=tuple(f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys())),
         )
-        options = body.get("stream_options")
+        options = find_object(body.get("stream_options"), "stream_options")
         return ChatCall(
             request=request,
-            model=_read_model(body.get("model")),
+            model=read_model(body),
             wants_stream=read_flag(body, "stream"),
-            wants_usage=options is not None and read_flag(get_object(options, "stream_options"), "include_usage"),
+            wants_usage=read_flag(options, "include_usage"),
             wants_logprobs=read_flag(body, "logprobs"),
             decode_token=context.decode_token,
         )
@@ -185,20 +188,7 @@ class ChatDialect:
 
     def render_error(self, error: TurnkeeperError) -> bytes:
         """``{"error": {"message", "type", "code", "param"}}``."""
-        code = "context_length_exceeded" if isinstance(error, ContextLengthError) else error.code
-        kind = _ERROR_TYPES.get(error.http_status, "server_error")
-        body = {"message": str(error), "type": kind, "code": code, "param": error.facts.get("param")}
-        return encode_json({"error": body})
-
-
-def split_deltas(message: Mapping[str, Any]) -> Iterator[JsonObject]:
-    """The deltas that add up to a message: reasoning, content, then each tool call whole."""
-    if message.get("reasoning_content"):
-        yield {"reasoning_content": message["reasoning_content"]}
-    if message.get("content"):
-        yield {"content": message["content"]}
-    for index, call in enumerate(message.get("tool_calls") or ()):
-        yield {"tool_calls": [{**call, "index": index}]}
+        return encode_json(build_error(error))
 
 
 def render_usage(reply: AgentReply) -> JsonObject:
@@ -209,24 +199,6 @@ def render_usage(reply: AgentReply) -> JsonObject:
         "total_tokens": reply.prompt_tokens + reply.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
     }
-
-
-def read_flag(fields: Mapping[str, Any], name: str) -> bool:
-    """A boolean field that may be left out or null.
-
-    Raises:
-        RequestError: it is something else.
-    """
-    value = fields.get(name)
-    if not isinstance(value, bool | None):
-        raise RequestError(f"{name} must be true or false, got {describe_json(value)}", param=name)
-    return bool(value)
-
-
-def _read_model(value: Any) -> str:
-    if not isinstance(value, str | None):
-        raise RequestError(f"model must be a string, got {describe_json(value)}", param="model")
-    return value or "policy"
 
 
 CHAT = ChatDialect()

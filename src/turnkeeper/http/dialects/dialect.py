@@ -23,18 +23,38 @@ DecodeToken: TypeAlias = Callable[[int], str]
 """One token id as text; given to calls that asked for the text of each token."""
 
 
-class ReplyStream(Protocol):
-    """One reply as server-sent events. Each method returns bytes that are complete events.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamStart:
+    """What is known of a reply before it is there."""
 
-    Any number of ``heartbeat`` calls is followed by exactly one of ``finish`` and ``fail``.
+    response_id: str
+    """The id under which it will be delivered."""
+    created_s: int = 0
+    """Unix seconds when it was asked for."""
+    prompt_tokens: int = 0
+    """Length of the whole prompt; 0 where it is not known yet."""
+
+
+class ReplyStream(Protocol):
+    """One reply as server-sent events. Each method returns bytes that are complete events, or none.
+
+    Any number of ``heartbeat`` and ``extend`` calls is followed by exactly one of ``finish`` and ``fail``.
     """
 
     def heartbeat(self) -> bytes:
         """An event that clients of this dialect accept and ignore; the first one opens the stream where needed."""
         ...
 
+    def extend(self, *, reasoning: str, content: str) -> bytes:
+        """Text that was generated since; tool calls come whole, with the finished reply."""
+        ...
+
     def finish(self, reply: AgentReply) -> bytes:
-        """Everything that is still to be said, the terminal event included."""
+        """Everything that is still to be said, the terminal event included.
+
+        Raises:
+            EngineProtocolError: the reply does not begin with what ``extend`` was given.
+        """
         ...
 
     def fail(self, error: TurnkeeperError) -> bytes:
@@ -59,8 +79,8 @@ class AgentCall(Protocol):
         """The whole reply as one JSON body."""
         ...
 
-    def open_stream(self, response_id: str) -> ReplyStream:
-        """The reply as events, under an id that is known before the reply is."""
+    def open_stream(self, start: StreamStart) -> ReplyStream:
+        """The reply as events, from what is known before the reply is there."""
         ...
 
 

@@ -1,0 +1,91 @@
+"""Typed reads of a body's members, for every dialect. Null counts as left out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from turnkeeper.errors import RequestError
+from turnkeeper.http.jsonbody import describe_json
+from turnkeeper.jsontypes import JsonObject, is_array, is_object
+
+DEFAULT_MODEL = "policy"
+"""What a reply calls the model when the request does not name one."""
+
+
+def read_flag(fields: Mapping[str, Any], name: str) -> bool:
+    """A boolean field that may be left out or null.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    value = fields.get(name)
+    if not isinstance(value, bool | None):
+        raise RequestError(f"{name} must be true or false, got {describe_json(value)}", param=name)
+    return bool(value)
+
+
+def read_model(fields: Mapping[str, Any]) -> str:
+    """The name that the reply echoes.
+
+    Raises:
+        RequestError: it is no string.
+    """
+    value = fields.get("model")
+    if not isinstance(value, str | None):
+        raise RequestError(f"model must be a string, got {describe_json(value)}", param="model")
+    return value or DEFAULT_MODEL
+
+
+def get_object(value: Any, where: str) -> JsonObject:
+    """The value, if it is an object.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    if not is_object(value):
+        raise RequestError(f"{where} must be an object, got {describe_json(value)}", param=where)
+    return value
+
+
+def find_object(value: Any, where: str) -> JsonObject:
+    """The same for a member that may be left out; then it is empty."""
+    return {} if value is None else get_object(value, where)
+
+
+def get_list(value: Any, where: str) -> list[Any]:
+    """The value, if it is a list; empty where it is left out.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    if value is None:
+        return []
+    if not is_array(value):
+        raise RequestError(f"{where} must be a list, got {describe_json(value)}", param=where)
+    return value
+
+
+def get_text(value: Any, where: str) -> str:
+    """The value, if it is a string.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    if not isinstance(value, str):
+        raise RequestError(f"{where} must be a string, got {describe_json(value)}", param=where)
+    return value
+
+
+def find_text(value: Any, where: str) -> str:
+    """The same for a member that may be left out; then it is empty."""
+    return "" if value is None else get_text(value, where)
+
+
+def get_name(value: Any, where: str) -> str:
+    """A string that is not empty.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    if not get_text(value, where):
+        raise RequestError(f"{where} must not be empty", param=where)
+    return str(value)

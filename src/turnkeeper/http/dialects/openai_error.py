@@ -1,0 +1,33 @@
+"""OpenAI's error object: chat completions and responses share it. Pure."""
+
+from collections.abc import Mapping
+
+from turnkeeper.errors import ContextLengthError, TurnkeeperError
+from turnkeeper.jsontypes import JsonObject
+
+_TYPES: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+}
+
+
+def choose_code(error: TurnkeeperError) -> str:
+    """The code that clients look for."""
+    return "context_length_exceeded" if isinstance(error, ContextLengthError) else error.code
+
+
+def build_error(error: TurnkeeperError) -> JsonObject:
+    """``{"error": {"message", "type", "code", "param"}}``."""
+    kind = _TYPES.get(error.http_status, "server_error")
+    return {
+        "error": {
+            "message": str(error),
+            "type": kind,
+            "code": choose_code(error),
+            "param": error.facts.get("param"),
+        }
+    }
