@@ -5,7 +5,7 @@ reference trainer does not know stands under ``turnkeeper``.
 """
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -65,15 +65,13 @@ def describe_own(assembled: AssembledPath, view: SessionView) -> JsonObject:
 
 def describe_masked(reasons_R: NDArray[np.uint8]) -> list[JsonObject]:
     """Runs of sampled tokens that carry no loss, each with its reason."""
-    masked: list[JsonObject] = []
-    position = 0
-    codes: list[int] = reasons_R.tolist()
-    for code, run in groupby(codes):
-        stop = position + sum(1 for _ in run)
-        if code:
-            masked.append({"reason": str(MASK_REASONS[code - 1]), "start": position, "end": stop})
-        position = stop
-    return masked
+    edges: list[int] = (np.flatnonzero(np.diff(reasons_R)) + 1).tolist()
+    runs = pairwise([0, *edges, len(reasons_R)])
+    return [
+        {"reason": str(MASK_REASONS[int(reasons_R[start]) - 1]), "start": start, "end": stop}
+        for start, stop in runs
+        if start < stop and reasons_R[start]
+    ]
 
 
 def describe_tree(view: SessionView) -> JsonObject:
