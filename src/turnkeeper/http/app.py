@@ -22,7 +22,7 @@ from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Sen
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.jsonbody import encode_json
 from turnkeeper.http.openapi import describe_routes
-from turnkeeper.http.routes import Handler, Routes
+from turnkeeper.http.routes import Handle, Handler, Routes
 from turnkeeper.http.turns import TokenCountHandler, TurnHandler
 from turnkeeper.service.service import SessionService
 
@@ -65,35 +65,36 @@ def build_app(service: SessionService) -> FastAPI:
 def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
     """The table of routes, in the order in which they are tried."""
     routes = Routes(service)
+
+    def row(methods: str, path: str, summary: str, handle: Handle) -> RouteRow:
+        app = Handler(handle, service.count_error)
+        return RouteRow(methods=tuple(methods.split()), path=path, summary=summary, app=app)
+
     turns = [row for dialect in DIALECTS for row in _build_turn_rows(service, dialect)]
     return (
         *turns,
-        _row("POST", "/sessions", "Open a session.", routes.create_session),
-        _row("GET", "/sessions", "List the sessions.", routes.list_sessions),
-        _row("GET HEAD", "/sessions/{session_id}", "Show a session: its records and metadata.", routes.get_session),
-        _row("DELETE", "/sessions/{session_id}", "End a session.", routes.delete_session),
-        _row("POST", "/sessions/{session_id}/samples", "Collect training samples.", routes.collect_samples),
-        _row("GET HEAD", "/sessions/{session_id}/v1/models", "List the models.", routes.list_models),
-        _row("GET HEAD", "/v1/models", "List the models.", routes.list_models),
-        _row("GET HEAD", "/sessions/{session_id}/v1", "Answer a probe.", routes.probe),
-        _row("GET HEAD", "/", "Answer a probe.", routes.probe),
-        _row("GET HEAD", "/health", "Say whether the server and its engines are well.", routes.health),
-        _row("GET", "/metrics", "Count what happened, for Prometheus.", routes.metrics),
-        _row("POST", "/engine/pause", "Hold new turns back while weights are updated.", routes.pause_engines),
-        _row("POST", "/engine/continue", "Let turns go on.", routes.continue_engines),
-        _row("POST", "/engine/abort", "End every turn in flight for good.", routes.abort_turns),
+        row("POST", "/sessions", "Open a session.", routes.create_session),
+        row("GET", "/sessions", "List the sessions.", routes.list_sessions),
+        row("GET HEAD", "/sessions/{session_id}", "Show a session: its records and metadata.", routes.get_session),
+        row("DELETE", "/sessions/{session_id}", "End a session.", routes.delete_session),
+        row("POST", "/sessions/{session_id}/samples", "Collect training samples.", routes.collect_samples),
+        row("GET HEAD", "/sessions/{session_id}/v1/models", "List the models.", routes.list_models),
+        row("GET HEAD", "/v1/models", "List the models.", routes.list_models),
+        row("GET HEAD", "/sessions/{session_id}/v1", "Answer a probe.", routes.probe),
+        row("GET HEAD", "/", "Answer a probe.", routes.probe),
+        row("GET HEAD", "/health", "Say whether the server and its engines are well.", routes.health),
+        row("GET", "/metrics", "Count what happened, for Prometheus.", routes.metrics),
+        row("POST", "/engine/pause", "Hold new turns back while weights are updated.", routes.pause_engines),
+        row("POST", "/engine/continue", "Let turns go on.", routes.continue_engines),
+        row("POST", "/engine/abort", "End every turn in flight for good.", routes.abort_turns),
         RouteRow(
             methods=("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"),
             path="/sessions/{session_id}/{path:path}",
             summary="Pass anything else through to the session's engine.",
-            app=Handler(routes.relay),
+            app=Handler(routes.relay, service.count_error),
             is_listed=False,
         ),
     )
-
-
-def _row(methods: str, path: str, summary: str, handle: Any) -> RouteRow:
-    return RouteRow(methods=tuple(methods.split()), path=path, summary=summary, app=Handler(handle))
 
 
 def _build_turn_rows(service: SessionService, dialect: Dialect) -> tuple[RouteRow, ...]:

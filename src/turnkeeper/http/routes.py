@@ -9,7 +9,7 @@ from typing import TypeAlias
 from urllib.parse import parse_qs, quote
 
 from turnkeeper.engines import RelayRequest
-from turnkeeper.errors import RequestError
+from turnkeeper.errors import RequestError, TurnkeeperError
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.headers import read_session_key
@@ -33,11 +33,12 @@ class Handler:
     """A handler as an ASGI application."""
 
     handle: Handle
+    on_error: Callable[[TurnkeeperError], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         async with Exchange(scope, receive, send) as exchange:
-            await answer_or_explain(exchange, self.handle)
+            await answer_or_explain(exchange, self.handle, on_error=self.on_error)
 
 
 class Routes:

@@ -134,7 +134,7 @@ class TokenCountHandler:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         async with Exchange(scope, receive, send) as exchange:
-            await answer_or_explain(exchange, self._answer, self.dialect)
+            await answer_or_explain(exchange, self._answer, self.dialect, self.service.count_error)
 
     async def _answer(self, exchange: Exchange) -> None:
         session_id = find_session_id(exchange, self.service)

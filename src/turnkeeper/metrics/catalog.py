@@ -40,6 +40,7 @@ def _histogram(name: str, text: str, *labels: str) -> MetricRow:
 METRICS: tuple[MetricRow, ...] = (
     _gauge("turnkeeper_sessions", "Sessions that are open."),
     _gauge("turnkeeper_session_bytes", "Memory that the turns of all sessions take."),
+    _gauge("turnkeeper_spilled_bytes", "Routing rows of idle sessions that were moved to disk."),
     _gauge("turnkeeper_requests_in_flight", "Requests of agents that are being answered."),
     _gauge("turnkeeper_turns_in_flight", "Engine calls that run, or wait for their agent to come back."),
     _gauge("turnkeeper_engine_state", "1 for the state that the engines are in.", "state"),
@@ -48,7 +49,8 @@ METRICS: tuple[MetricRow, ...] = (
     _counter("turnkeeper_sessions_ended", "Sessions ended, by reason.", "reason"),
     _counter("turnkeeper_turns", "Turns recorded, by dialect and finish reason.", "dialect", "finish_reason"),
     _counter("turnkeeper_replies", "Replies handed over: sampled, joined or replayed.", "how"),
-    _counter("turnkeeper_errors", "Requests of agents that ended in an error, by its code.", "code"),
+    _counter("turnkeeper_errors", "Requests that ended in an error, by its code.", "code"),
+    _counter("turnkeeper_limits_reached", "Requests refused because the server has all it may have.", "limit"),
     _counter("turnkeeper_tokens_sampled", "Tokens that engines reported as sampled."),
     _counter("turnkeeper_tokens_dropped", "Sampled tokens that no turn holds, by reason.", "reason"),
     _counter("turnkeeper_calls_dropped", "Abandoned engine calls of unknown length, by reason.", "reason"),

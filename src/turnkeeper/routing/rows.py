@@ -51,6 +51,19 @@ class RoutingRows:
             raise ValueError(f"rows {start}..{stop} are not inside 0..{len(self)}")
         return RoutingRows(experts_RLK=self.experts_RLK[start:stop])
 
+    def relocate(self, experts_RLK: NDArray[np.unsignedinteger]) -> None:
+        """Hold the same ids in other memory, such as a mapped file. The value does not change.
+
+        Raises:
+            ValueError: another shape or dtype.
+        """
+        if experts_RLK.shape != self.experts_RLK.shape or experts_RLK.dtype != self.experts_RLK.dtype:
+            raise ValueError(
+                f"rows are {self.experts_RLK.shape} {self.experts_RLK.dtype}, the other memory holds "
+                f"{experts_RLK.shape} {experts_RLK.dtype}"
+            )
+        object.__setattr__(self, "experts_RLK", experts_RLK)
+
     def equals(self, other: "RoutingRows") -> bool:
         """Whether both hold the same ids in the same shape."""
         return np.array_equal(self.experts_RLK, other.experts_RLK)

@@ -1,5 +1,6 @@
 """From options to a service: reads the checkpoint, makes the engines' clients, joins the parts. Wiring only."""
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -9,15 +10,26 @@ from pathlib import Path
 
 import orjson
 
-from turnkeeper.choices import EngineKind
+from turnkeeper.choices import EngineKind, EngineWire
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.resolve import ResolvedConfig
-from turnkeeper.engines import Engine, EngineClient, EnginePool, Member, SglangEngine
-from turnkeeper.engines.clock import Clock, SystemClock
-from turnkeeper.engines.gate import Gate
-from turnkeeper.engines.reading import RunnerOptions
-from turnkeeper.engines.runner import TurnRunner
-from turnkeeper.engines.watch import EngineWatch
+from turnkeeper.engines import (
+    Clock,
+    Engine,
+    EngineClient,
+    EnginePool,
+    EngineWatch,
+    Gate,
+    Member,
+    RunnerOptions,
+    SglangEngine,
+    SglangGenerateEngine,
+    SystemClock,
+    TurnRunner,
+    build_parser,
+)
+from turnkeeper.engines.http import choose_pool_size, raise_file_limit
+from turnkeeper.engines.joining import ParseMessage
 from turnkeeper.errors import ConfigError, EngineError
 from turnkeeper.jsontypes import JsonObject, is_object
 from turnkeeper.matching import load_matcher
@@ -26,10 +38,14 @@ from turnkeeper.rendering import Checkpoint, Renderer, build_renderer
 from turnkeeper.routing import RoutingShape, read_routing_shape
 from turnkeeper.samples import CollectOptions, load_hooks
 from turnkeeper.service.control import EngineControl
+from turnkeeper.service.entry import Tally
+from turnkeeper.service.memory import MemoryKeeper
 from turnkeeper.service.publish import Publisher
 from turnkeeper.service.registry import Registry
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.turns import TurnService
+
+logger = logging.getLogger("turnkeeper")
 
 CONTROL_TIMEOUT_S = 60.0
 """The longest that an engine may take to pause or go on."""
@@ -62,12 +78,12 @@ def build_service(config: ResolvedConfig, *, outside: Outside | None = None) -> 
         template_kwargs=config.model.apply_chat_template_kwargs,
         format_time=time.strftime,
     )
-    client = EngineClient(timeout_s=config.timeouts.engine_timeout_s, pool_size=config.limits.max_in_flight)
+    client = EngineClient(timeout_s=config.timeouts.engine_timeout_s, pool_size=_choose_pool_size(config))
     return join_service(
         config,
         renderer=renderer,
         checkpoint_config=checkpoint.config,
-        engine=build_engine(config, client),
+        engine=build_engine(config, client, build_parser(renderer)),
         client=client,
         outside=outside or Outside.real(),
     )
@@ -86,7 +102,15 @@ def join_service(
     clock = outside.clock
     gate = Gate(clock)
     watch = EngineWatch(engine, gate, clock, interval_s=config.timeouts.probe_interval_s)
-    runner = TurnRunner(engine, gate, watch, clock, _build_runner_options(config, renderer, checkpoint_config))
+    runner = TurnRunner(
+        engine,
+        gate,
+        watch,
+        clock,
+        _build_runner_options(config, renderer, checkpoint_config),
+        parse=build_parser(renderer),
+        decode=renderer.tokenizer.decode,
+    )
     publisher, metrics = Publisher(), Metrics()
     publisher.subscribe(lambda _, event: metrics.record(event))
     turns = TurnService(
@@ -100,13 +124,14 @@ def join_service(
         publisher=publisher,
         count_reply=lambda how: metrics.count("turnkeeper_replies", how=how),
     )
+    registry = Registry(
+        max_sessions=config.limits.max_sessions,
+        tombstone_ttl_s=config.limits.tombstone_ttl_s,
+        draw_bytes=outside.draw_bytes,
+    )
     return SessionService(
         config=config,
-        registry=Registry(
-            max_sessions=config.limits.max_sessions,
-            tombstone_ttl_s=config.limits.tombstone_ttl_s,
-            draw_bytes=outside.draw_bytes,
-        ),
+        registry=registry,
         turns=turns,
         engine=engine,
         client=client,
@@ -123,6 +148,13 @@ def join_service(
         ),
         publisher=publisher,
         metrics=metrics,
+        memory=MemoryKeeper(
+            registry,
+            Tally(),
+            limit_bytes=int(config.limits.max_memory_bytes),
+            directory=config.limits.spill_directory,
+            on_spilled=lambda size: logger.info("moved %d bytes of routing rows to disk", size),
+        ),
         clock=clock,
     )
 
@@ -141,12 +173,36 @@ def load_checkpoint(config: ResolvedConfig) -> Checkpoint:
     )
 
 
-def build_engine(config: ResolvedConfig, client: EngineClient) -> Engine:
-    """The engines behind one seam."""
+def build_engine(config: ResolvedConfig, client: EngineClient, parse: ParseMessage | None = None) -> Engine:
+    """The engines behind one seam; without ``parse`` only for probes.
+
+    Raises:
+        ConfigError: an engine that is not served.
+    """
     if config.engine.engine is EngineKind.VLLM:
         raise ConfigError("--engine vllm is not served yet", hint="--engine sglang")
-    members = [Member(url=url.rstrip("/"), engine=SglangEngine(url, client)) for url in config.engine.backend_url]
+    members = [
+        Member(url=url, engine=_build_member(config, url, client, parse))
+        for url in (each.rstrip("/") for each in config.engine.backend_url)
+    ]
     return members[0].engine if len(members) == 1 else EnginePool(members, now=time.monotonic)
+
+
+def _build_member(config: ResolvedConfig, url: str, client: EngineClient, parse: ParseMessage | None) -> SglangEngine:
+    if config.engine.engine_wire is EngineWire.GENERATE and parse is not None:
+        return SglangGenerateEngine(url, client, parse)
+    return SglangEngine(url, client)
+
+
+def _choose_pool_size(config: ResolvedConfig) -> int:
+    """As many engine connections as requests may be in flight, as far as open files reach."""
+    wanted, limit = config.limits.max_in_flight, raise_file_limit()
+    try:
+        return choose_pool_size(wanted, limit)
+    except ConfigError as error:
+        size = max(1, limit // 2 - 64)
+        logger.warning("%s: at most %d engine calls at a time, further ones wait", error, size)
+        return size
 
 
 async def call_engines(client: EngineClient, urls: Sequence[str], path: str, body: JsonObject) -> list[JsonObject]:

@@ -5,9 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from turnkeeper.choices import PauseMode
-from turnkeeper.engines import EngineState
-from turnkeeper.engines.gate import Gate
-from turnkeeper.engines.watch import EngineWatch
+from turnkeeper.engines import EngineWatch, Gate
+from turnkeeper.engines.engine import EngineState
 from turnkeeper.errors import EngineError, RequestError
 from turnkeeper.jsontypes import JsonObject
 

@@ -14,6 +14,16 @@ from turnkeeper.service.flight import Flight
 from turnkeeper.service.settings import NewSession
 
 
+@dataclass(slots=True)
+class Tally:
+    """What all sessions together take; each session keeps it up to date."""
+
+    used_bytes: int = 0
+    """In memory."""
+    spilled_bytes: int = 0
+    """On disk."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class SessionEntry:
     """One session and what happens to it right now."""
@@ -26,6 +36,7 @@ class SessionEntry:
     used_at: float
     """Unix seconds when its last request ended."""
     ttl_s: float
+    tally: Tally
     limit_tokens: int | None
     """Token limit of a path; None for none."""
     busy: int = 0
@@ -40,6 +51,10 @@ class SessionEntry:
     """Turns whose reply was cut off on its way and never delivered since."""
     published: int = 0
     """How many of its session's events were handed on."""
+    spilled_turns: int = 0
+    """How many turns, from the first on, have their rows on disk."""
+    spilled_bytes: int = 0
+    """What those rows take on disk."""
     size_bytes: int = 0
     """What its turns take in memory."""
 
@@ -57,7 +72,22 @@ class SessionEntry:
         self.by_digest.setdefault(turn.request.digest, []).append(turn.id)
         if key:
             self.keys[turn.id] = key
-        self.size_bytes += measure_turn(turn)
+        self._grow(measure_turn(turn), 0)
+
+    def note_spilled(self, turns: int, size_bytes: int) -> None:
+        """Note that the rows of the first turns are on disk now."""
+        self.spilled_turns = turns
+        self._grow(-size_bytes, size_bytes)
+
+    def release(self) -> None:
+        """The session ended: it takes nothing any more."""
+        self._grow(-self.size_bytes, -self.spilled_bytes)
+
+    def _grow(self, in_memory: int, on_disk: int) -> None:
+        self.size_bytes += in_memory
+        self.spilled_bytes += on_disk
+        self.tally.used_bytes += in_memory
+        self.tally.spilled_bytes += on_disk
 
 
 def measure_turn(turn: Turn) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from turnkeeper.core.accounting import DropReason
-from turnkeeper.engines.clock import Clock
+from turnkeeper.engines import Clock
 from turnkeeper.ids import TurnId
 from turnkeeper.service.reply import AgentReply
 

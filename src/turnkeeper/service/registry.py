@@ -33,6 +33,7 @@ class Registry:
         """Called with each session that expires, once it can no longer be found."""
         self._entries: dict[SessionId, SessionEntry] = {}
         self._tombstones: dict[SessionId, float] = {}
+        self._deleted: dict[SessionId, float] = {}
 
     def __len__(self) -> int:
         """How many sessions there are."""
@@ -46,6 +47,15 @@ class Registry:
         """A fresh id, once there is room for another session.
 
         Raises:
+            CapacityError: as ``check_room``.
+        """
+        self.check_room(now)
+        return build_session_id(self._draw_bytes(16))
+
+    def check_room(self, now: float) -> None:
+        """Refuse another session where there are enough.
+
+        Raises:
             CapacityError: there are as many sessions as there may be, and none is expired.
         """
         if len(self._entries) >= self._max_sessions:
@@ -56,7 +66,6 @@ class Registry:
                 hint="delete sessions when their samples are collected, or raise --max-sessions",
                 limit="max_sessions",
             )
-        return build_session_id(self._draw_bytes(16))
 
     def add(self, entry: SessionEntry) -> None:
         """Take in a session under a reserved id."""
@@ -80,9 +89,17 @@ class Registry:
             raise SessionExpiredError(f"session {text} expired: it was idle for longer than its time to live")
         raise SessionNotFoundError(f"there is no session {text[:64]!r}")
 
-    def remove(self, entry: SessionEntry) -> None:
-        """Forget a session and everything about it."""
-        self._entries.pop(entry.id, None)
+    def find_unused(self, text: str, now: float) -> SessionId | None:
+        """The id that a text spells, if no session has or lately had it."""
+        session_id = parse_session_id(text)
+        if session_id is None or session_id in self._entries or self._is_buried(session_id, now):
+            return None
+        return None if session_id in self._deleted else session_id
+
+    def remove(self, entry: SessionEntry, now: float) -> None:
+        """Forget a session and everything about it but that its id was used."""
+        if self._entries.pop(entry.id, None) is not None:
+            _bury(self._deleted, entry.id, now)
 
     def has_expired(self, text: str, now: float) -> bool:
         """Whether the id is that of a session that expired lately."""
@@ -103,9 +120,9 @@ class Registry:
         expired = tuple(entry for entry in self._entries.values() if entry.is_expired(now))
         for entry in expired:
             self._expire(entry, now)
-        old = [each for each, buried_at in self._tombstones.items() if now - buried_at >= self._tombstone_ttl_s]
-        for session_id in old:
-            del self._tombstones[session_id]
+        for graves in (self._tombstones, self._deleted):
+            for session_id in [each for each, at in graves.items() if now - at >= self._tombstone_ttl_s]:
+                del graves[session_id]
         return len(expired)
 
     def page(self, *, after: str | None, limit: int) -> tuple[SessionEntry, ...]:
@@ -115,10 +132,14 @@ class Registry:
 
     def _expire(self, entry: SessionEntry, now: float) -> None:
         del self._entries[entry.id]
-        self._tombstones[entry.id] = now
-        while len(self._tombstones) > MAX_TOMBSTONES:
-            del self._tombstones[next(iter(self._tombstones))]
+        _bury(self._tombstones, entry.id, now)
         self.on_expire(entry)
+
+
+def _bury(graves: dict[SessionId, float], session_id: SessionId, now: float) -> None:
+    graves[session_id] = now
+    while len(graves) > MAX_TOMBSTONES:
+        del graves[next(iter(graves))]
 
 
 def _ignore(_: SessionEntry) -> None:

@@ -16,9 +16,7 @@ from turnkeeper.choices import HistoryKind
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core import DropReason, HistoryPolicy, Linear, Session, Tree, TurnRequest
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines import Engine, EngineClient, EngineState, RelayReply, RelayRequest
-from turnkeeper.engines.clock import Clock
-from turnkeeper.engines.watch import EngineWatch
+from turnkeeper.engines import Clock, Engine, EngineClient, EngineState, EngineWatch, RelayReply, RelayRequest
 from turnkeeper.errors import AuthenticationError, CapacityError, SessionClosedError, TurnkeeperError
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject
@@ -29,6 +27,7 @@ from turnkeeper.samples import CollectOptions, SamplesPayload, collect, view_ses
 from turnkeeper.service.control import EngineControl
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.flight import Delivery
+from turnkeeper.service.memory import MemoryKeeper
 from turnkeeper.service.order import TurnOrder
 from turnkeeper.service.publish import Publisher
 from turnkeeper.service.record import build_metadata, build_records
@@ -62,6 +61,7 @@ class SessionService:
         collect_options: CollectOptions,
         publisher: Publisher,
         metrics: Metrics,
+        memory: MemoryKeeper,
         clock: Clock,
     ) -> None:
         self.config = config
@@ -76,6 +76,7 @@ class SessionService:
         self._collect_options = collect_options
         self._publisher = publisher
         self.metrics = metrics
+        self._memory = memory
         self._clock = clock
         self._requests = 0
         self._background: tuple[asyncio.Task[None], ...] = ()
@@ -89,6 +90,10 @@ class SessionService:
         work = (self._watch.run(), self._sweep_forever(), self._measure_loop())
         self._background = tuple(asyncio.create_task(each) for each in work)
 
+    async def settle_memory(self) -> None:
+        """Wait until everything that is being moved to disk is there."""
+        await self._memory.settle()
+
     async def look_at_engines(self) -> None:
         """See once how the engines are."""
         await self._watch.look()
@@ -101,6 +106,7 @@ class SessionService:
         for entry in tuple(self._registry):
             self._close(entry, "the server is stopping")
         await self._turns.drain()
+        await self._memory.settle()
         await self._engine.close()
         await self._client.close()
 
@@ -114,6 +120,7 @@ class SessionService:
         while True:
             await self._clock.sleep(SWEEP_INTERVAL_S)
             self.sweep()
+            self._memory.relieve()
 
     # Sessions.
 
@@ -123,8 +130,11 @@ class SessionService:
         Raises:
             CapacityError: there are as many as there may be.
         """
+        self._memory.check_room()
+        return self._open(self._registry.reserve(self._clock.now()), new).id
+
+    def _open(self, session_id: SessionId, new: NewSession) -> SessionEntry:
         limits = self.config.limits
-        session_id = self._registry.reserve(self._clock.now())
         session = Session.open(
             build_policy(new.history or self.config.history_kind, self.config),
             matcher=self._matcher,
@@ -138,11 +148,12 @@ class SessionService:
             created_at=self._clock.unix(),
             used_at=self._clock.now(),
             ttl_s=new.ttl_s or limits.session_ttl_s,
+            tally=self._memory.tally,
             limit_tokens=new.max_seq_len or self.config.model.max_seq_len,
         )
         self._registry.add(entry)
         self._publisher.publish(entry)
-        return session_id
+        return entry
 
     def list_sessions(self, *, after: str | None = None, limit: int = 1000) -> JsonObject:
         """A page of sessions in the order of their ids, and the id to go on behind."""
@@ -189,7 +200,7 @@ class SessionService:
         if self._registry.has_expired(session_id, now):
             return
         entry = self._registry.get(session_id, now)
-        self._registry.remove(entry)
+        self._registry.remove(entry, now)
         self._close(entry, "deleted")
 
     # Turns.
@@ -201,8 +212,18 @@ class SessionService:
             SessionNotFoundError: there is no such session.
             RequestError: what is refused without the engine.
         """
+        if self.config.server.auto_create_sessions:
+            self._create_missing(session_id)
         with self._use(session_id) as entry:
             return await self._turns.begin(entry, order)
+
+    def _create_missing(self, text: str) -> None:
+        """Open the session that a request names, unless it is or lately was there."""
+        session_id = self._registry.find_unused(text, self._clock.now())
+        if session_id is not None:
+            self._memory.check_room()
+            self._registry.check_room(self._clock.now())
+            self._open(session_id, NewSession())
 
     def decode_token(self, token_id: int) -> str:
         """The text of one token id."""
@@ -252,8 +273,10 @@ class SessionService:
             return await self._engine.relay(call)
 
     def count_error(self, error: TurnkeeperError) -> None:
-        """Count an agent's request that ended in an error."""
+        """Count a request that ended in an error."""
         self.metrics.count("turnkeeper_errors", code=error.code)
+        if isinstance(error, CapacityError):
+            self.metrics.count("turnkeeper_limits_reached", limit=str(error.facts.get("limit")))
 
     @contextmanager
     def count_request(self) -> Generator[None]:
@@ -320,17 +343,20 @@ class SessionService:
         finally:
             entry.busy -= 1
             entry.used_at = self._clock.now()
+            self._memory.relieve()
 
     def _close(self, entry: SessionEntry, reason: str) -> None:
         entry.session.close(reason, at=self._clock.unix())
         self._turns.abandon_all(entry, DropReason.DELETED, SessionClosedError(f"session {entry.id}: {reason}"))
+        entry.release()
         self._publisher.publish(entry)
         self.metrics.count("turnkeeper_sessions_ended", reason=reason)
 
     def _watch_gauges(self) -> None:
         watch = self.metrics.watch
         watch("turnkeeper_sessions", lambda: len(self._registry))
-        watch("turnkeeper_session_bytes", lambda: sum(entry.size_bytes for entry in self._registry))
+        watch("turnkeeper_session_bytes", lambda: self._memory.tally.used_bytes)
+        watch("turnkeeper_spilled_bytes", lambda: self._memory.tally.spilled_bytes)
         watch("turnkeeper_requests_in_flight", lambda: self._requests)
         watch("turnkeeper_turns_in_flight", lambda: sum(len(entry.flights) for entry in self._registry))
         for state in EngineState:

@@ -19,9 +19,7 @@ from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.idempotency import Answer
 from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.turn import Completion, Prompt, TurnRequest
-from turnkeeper.engines.clock import Clock
-from turnkeeper.engines.runner import TurnRunner
-from turnkeeper.engines.watch import EngineWatch
+from turnkeeper.engines import Clock, EngineWatch, TurnRunner
 from turnkeeper.errors import EngineTimeoutError, SessionClosedError, TurnkeeperError
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject

@@ -1,0 +1,83 @@
+"""Keeps sessions under their memory limit: rows of idle ones go to disk, then new sessions are refused."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from turnkeeper.errors import CapacityError
+from turnkeeper.service.entry import SessionEntry, Tally
+from turnkeeper.service.registry import Registry
+from turnkeeper.service.spill import list_rows, spill
+
+logger = logging.getLogger("turnkeeper.memory")
+
+
+class MemoryKeeper:
+    """Watches the memory of all sessions."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        tally: Tally,
+        *,
+        limit_bytes: int,
+        directory: str | None,
+        on_spilled: Callable[[int], None],
+    ) -> None:
+        """Watch.
+
+        Args:
+            registry: the sessions.
+            tally: what they take.
+            limit_bytes: what their turns may take in memory.
+            directory: where rows go; None for the system's folder of temporary files.
+            on_spilled: told how many bytes moved to disk.
+        """
+        self._registry = registry
+        self.tally = tally
+        self._limit_bytes = limit_bytes
+        self._directory = directory
+        self._on_spilled = on_spilled
+        self._task: asyncio.Task[None] | None = None
+
+    def check_room(self) -> None:
+        """Refuse a new session while memory is short.
+
+        Raises:
+            CapacityError: names the limit.
+        """
+        used = self.tally.used_bytes
+        if used < self._limit_bytes:
+            return
+        self.relieve()
+        raise CapacityError(
+            f"sessions take {used} bytes of memory, the limit is {self._limit_bytes}",
+            hint="delete sessions when their samples are collected, or raise --max-memory-bytes",
+            limit="max_memory_bytes",
+        )
+
+    def relieve(self) -> None:
+        """Begin to move rows to disk if memory is short and nothing is being moved."""
+        if self.tally.used_bytes >= self._limit_bytes and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._relieve())
+
+    async def settle(self) -> None:
+        """Wait until what is being moved is on disk."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _relieve(self) -> None:
+        """Move the rows of the sessions that were idle longest, until memory is a tenth below the limit."""
+        for entry in sorted(self._registry, key=lambda each: each.used_at):
+            if self.tally.used_bytes < self._limit_bytes * 0.9:
+                return
+            if entry.is_idle and list_rows(entry):
+                await self._spill(entry)
+
+    async def _spill(self, entry: SessionEntry) -> None:
+        try:
+            freed = await spill(entry, self._directory)
+        except OSError as error:
+            logger.warning("cannot move rows to disk: %s", error)
+        else:
+            self._on_spilled(freed)

@@ -1,0 +1,115 @@
+"""Memory under its limit.
+
+1. Rows of idle sessions move to disk, those idle longest first; their values stay what they were.
+2. While memory is short, new sessions are refused; existing ones go on. A session in flight is left alone.
+3. A folder that cannot be written leaves everything where it is.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from servicekit import FakeEngine, Kit, assistant, build_kit, user
+from turnkeeper.engines import GenerateRequest, Generation
+from turnkeeper.errors import CapacityError
+from turnkeeper.routing import RoutingRows, encode_rows
+from turnkeeper.samples import decode_samples
+from turnkeeper.service.spill import write_rows
+
+CONFIG = {"num_hidden_layers": 4, "num_experts_per_tok": 2, "num_experts": 8}
+
+
+class RoutingEngine(FakeEngine):
+    """Sends made-up rows: token i of a path is routed to experts that follow from i."""
+
+    async def generate(self, request: GenerateRequest, *, on_ids: object = None) -> Generation:
+        generation = await super().generate(request, on_ids=on_ids)
+        assert request.rows is not None
+        stop = len(request.prompt_ids) + len(generation.ids) - 1
+        rows = build_rows(request.rows.payload_start, stop)
+        return replace(generation, routed_experts=encode_rows(rows).encode())
+
+
+def build_rows(start: int, stop: int) -> RoutingRows:
+    at = np.arange(start, stop)[:, None, None]
+    experts = (at + np.arange(4)[None, :, None] + np.array([0, 3])[None, None, :]) % 8
+    return RoutingRows(experts_RLK=experts.astype(np.uint8))
+
+
+def build_routing_kit(**options: object) -> Kit:
+    return build_kit(engine=RoutingEngine(), checkpoint_config=CONFIG, use_rollout_routing_replay=True, **options)
+
+
+async def read_rows(kit: Kit, session_id: str) -> np.ndarray:
+    batch = decode_samples((await kit.service.collect(session_id)).to_bytes())
+    return batch.samples[0].rollout_routed_experts
+
+
+async def test_rows_of_idle_sessions_move_to_disk_and_stay_what_they_were(tmp_path: Path) -> None:
+    kit = build_routing_kit(max_memory_bytes=1, spill_directory=str(tmp_path), pause_generation_mode="in_place")
+    session_id = kit.create()
+    await kit.say(session_id, [user("a")], "first")
+    before = await read_rows(kit, session_id)
+    await kit.service.settle_memory()
+    entry = kit.service.find_entry(session_id)
+    assert entry.spilled_bytes == before.size
+    assert os.listdir(tmp_path) == [], "the file has no name"
+    assert np.array_equal(await read_rows(kit, session_id), before)
+    await kit.say(session_id, [user("a"), assistant("first"), user("b")], "second")
+    after = await read_rows(kit, session_id)
+    assert np.array_equal(after[: len(before)], before)
+    assert np.array_equal(after, build_rows(0, len(after)).experts_RLK)
+    assert f"turnkeeper_spilled_bytes {float(entry.spilled_bytes)}" in kit.service.metrics.render().decode()
+
+
+async def test_new_sessions_are_refused_while_memory_is_short() -> None:
+    kit = build_kit(max_memory_bytes=3000)
+    first = kit.create()
+    await kit.say(first, [user("a" * 2000)], "one")
+    with pytest.raises(CapacityError, match="max-memory-bytes") as caught:
+        kit.create()
+    assert caught.value.http_status == 429
+    assert await kit.say(first, [user("a" * 2000), assistant("one"), user("b")]) == "ok"
+    kit.service.delete(first)
+    assert kit.create()
+
+
+async def test_a_session_in_flight_is_left_alone() -> None:
+    kit = build_routing_kit(max_memory_bytes=1)
+    session_id = kit.create()
+    await kit.say(session_id, [user("a")], "first")
+    turn = await kit.begin(session_id, [user("a"), assistant("first"), user("b")])
+    await kit.service.settle_memory()
+    entry = kit.service.find_entry(session_id)
+    assert entry.spilled_bytes == 0
+    kit.engine.answer(text="second")
+    await turn.read()
+    await read_rows(kit, session_id)
+    await kit.service.settle_memory()
+    assert entry.spilled_bytes > 0
+
+
+async def test_a_folder_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    kit = build_routing_kit(max_memory_bytes=1, spill_directory=str(tmp_path / "nowhere"))
+    session_id = kit.create()
+    await kit.say(session_id, [user("a")], "first")
+    await kit.service.settle_memory()
+    entry = kit.service.find_entry(session_id)
+    assert entry.spilled_bytes == 0
+    assert len(await read_rows(kit, session_id)) == entry.session.forest.turns[0].path_tokens - 1
+
+
+def test_rows_of_several_shapes_share_a_file(tmp_path: Path) -> None:
+    wide = RoutingRows(experts_RLK=np.arange(12, dtype=np.uint16).reshape(2, 3, 2))
+    pieces = [build_rows(0, 3), wide, build_rows(3, 3), build_rows(3, 9)]
+    spilled = write_rows(pieces, str(tmp_path))
+    assert all(np.array_equal(each.place, each.rows.experts_RLK) for each in spilled)
+    assert not any(each.place.flags.writeable for each in spilled)
+
+
+def test_rows_of_another_shape_cannot_take_their_place() -> None:
+    with pytest.raises(ValueError, match="other memory"):
+        build_rows(0, 3).relocate(build_rows(0, 2).experts_RLK)
