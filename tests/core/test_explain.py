@@ -171,6 +171,28 @@ def test_the_nearest_turn_is_the_one_followed_furthest_and_of_those_the_latest()
     assert talk.say(*TOLD, assistant("x"), user("v")).why.near == 1
 
 
+def test_the_nearest_turn_may_lie_deeper_where_a_looser_matcher_reaches_it() -> None:
+    talk = Talk(matcher=MATCHERS["strict"])
+    rewritten = replay(tool_calls=[call("f", '{"x":1}')])
+    talk.say(*TOLD, reply=CALLED)
+    talk.say(*TOLD, CALLED, tool("r"), reply="deep")
+    why = talk.say(*TOLD, rewritten, tool("r"), assistant("deep"), user("v")).why
+    assert (why.cause, why.near, why.would_match) == (
+        Cause.REPLY_REWRITTEN,
+        1,
+        "--session-message-matcher loose_tool_call",
+    )
+    assert why.difference is not None
+    assert (why.difference.index, why.difference.field) == (2, "tool_calls[0].arguments")
+
+
+def test_a_first_request_that_is_repeated_is_told_from_longer_ones() -> None:
+    talk = Talk()
+    talk.say(user("u"), reply="a")
+    talk.say(user("u"), assistant("x"), user("v"), reply="b")
+    assert talk.say(user("u")).why == Explanation(cause=Cause.REPEATED, near=talk.session.forest.get(0).id)
+
+
 def test_a_path_that_was_committed_meanwhile_is_said_to_be() -> None:
     talk = Talk()
     late = talk.begin(user("u"), assistant("given"), user("v"))

@@ -111,15 +111,12 @@ def _shares(forest: Forest, root: TurnId, query: Query) -> bool:
     return forest.get(root).context_digest == query.context_digest
 
 
-def bind_path(forest: Forest, turn_id: TurnId | None, query: Query, matcher: Matcher, pairs: IdPairs) -> bool:
-    """Whether the request begins with the turn's whole path; what its call ids are called is then in ``pairs``."""
+def bind_path(forest: Forest, turn_id: TurnId | None, query: Query, matcher: Matcher, pairs: IdPairs) -> None:
+    """Note in ``pairs`` what a request that begins with the turn's whole path calls the call ids on it."""
     start = 0
     for turn in forest.path(turn_id):
-        segment = forest.segment(turn.id)
-        if follow(segment, query, start, matcher, pairs).matched < len(segment):
-            return False
-        start += len(segment)
-    return True
+        follow(forest.segment(turn.id), query, start, matcher, pairs)
+        start = turn.path_messages
 
 
 def read_appended(forest: Forest, attach: Attach, query: Query, matcher: Matcher) -> tuple[Message, ...]:

@@ -17,50 +17,102 @@ INSTRUCTIONS = frozenset({"system", "developer"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Near:
-    """The turn that a request came nearest to extending."""
+    """How far a request follows a turn that it might have extended, or repeated."""
 
     turn_id: TurnId
+    """The turn whose own messages the request leaves, or ends in."""
     start: int
     """How many messages stand on its path before its own."""
     matched: int
     """How many of its own messages the request follows."""
+    size: int
+    """How many own messages it has, its completion's included."""
     difference: Difference | None
     """The first one refused; None where the request ended first, or followed to the end."""
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the request ends right before the turn's reply: it asks the same."""
+        return self.difference is None and self.matched == self.size - 1
 
-def explain(forest: Forest, parent: TurnId | None, query: Query, matcher: Matcher) -> Explanation:
-    """Why a request that attaches at ``parent`` extends none of the turns that already stand there."""
+
+def explain(
+    forest: Forest, parent: TurnId | None, query: Query, matcher: Matcher, *, same_context: bool
+) -> Explanation:
+    """Why a request that attaches at ``parent`` extends none of the turns that already stand there.
+
+    Args:
+        forest: the session's turns.
+        parent: where the request attaches; None for a root.
+        query: the request.
+        matcher: what the session matches with.
+        same_context: whether a turn must share the request's tools and template arguments to be attached to.
+    """
     beside = forest.children(parent)
     if not beside:
         return Explanation(cause=Cause.FIRST) if parent is None else EXTENDS
-    if parent is None and (other := _find_other_context(forest, query, matcher)) is not None:
+    if parent is None and same_context and (other := _find_other_context(forest, query, matcher)) is not None:
         return Explanation(cause=Cause.TOOLS_CHANGED, near=other, would_match="--on-tools-change keep")
+    looser = _explain_by_matcher(forest, parent, query, matcher, same_context)
+    if looser is not None:
+        return looser
     near = find_near(forest, parent, beside, query, matcher)
-    if near.difference is None:
-        return Explanation(cause=_judge_equal(forest, near, query), near=near.turn_id)
-    is_unexplained = near.difference.kind is DifferenceKind.OTHER
-    return Explanation(
-        cause=Cause.MATCHER_REFUSED if is_unexplained else _judge(forest, parent, near, query),
-        near=near.turn_id,
-        difference=near.difference,
-        would_match=_find_setting(forest, near.turn_id, query, matcher),
-    )
+    return Explanation(cause=_judge(forest, near, query), near=near.turn_id, difference=near.difference)
 
 
 def find_near(forest: Forest, parent: TurnId | None, beside: Sequence[TurnId], query: Query, matcher: Matcher) -> Near:
-    """Of some children of ``parent``, the one whose own messages the request follows furthest; ties to the latest."""
+    """Of some children of ``parent`` the one followed furthest; of equals one that is repeated, then the latest."""
     pairs = IdPairs()
     bind_path(forest, parent, query, matcher, pairs)
     mark = pairs.mark()
     start = 0 if parent is None else forest.get(parent).path_messages
     found: list[Near] = []
     for turn_id in beside:
-        segment = forest.segment(turn_id)
-        walk = follow(segment, query, start, matcher, pairs)
+        found.append(_measure(forest, turn_id, start, query, matcher, pairs))
         pairs.undo(mark)
-        refused = walk.differences[0] if walk.differences and walk.matched < len(segment) else None
-        found.append(Near(turn_id=turn_id, start=start, matched=walk.matched, difference=refused))
-    return max(found, key=lambda near: (near.matched, near.turn_id))
+    return max(found, key=lambda near: (near.matched, near.is_repeated, near.turn_id))
+
+
+def _measure(forest: Forest, turn_id: TurnId, start: int, query: Query, matcher: Matcher, pairs: IdPairs) -> Near:
+    size = len(forest.segment(turn_id))
+    walk = follow(forest.segment(turn_id), query, start, matcher, pairs)
+    refused = walk.differences[0] if walk.differences and walk.matched < size else None
+    return Near(turn_id=turn_id, start=start, matched=walk.matched, size=size, difference=refused)
+
+
+def _explain_by_matcher(
+    forest: Forest, parent: TurnId | None, query: Query, matcher: Matcher, same_context: bool
+) -> Explanation | None:
+    """The first matcher beyond this one under which the request would attach deeper than at ``parent``."""
+    names = list(MATCHERS)
+    beyond = names[names.index(matcher.name) + 1 :] if matcher.name in names else names
+    attached = 0 if parent is None else forest.get(parent).path_messages
+    for name in beyond:
+        attach = find_attach(forest, query, MATCHERS[name], same_context=same_context)
+        if attach.turn is None or attach.matched <= attached:
+            continue
+        near = _find_first_refused(forest, attach.turn.id, query, matcher)
+        if near.difference is not None:
+            return Explanation(
+                cause=_judge(forest, near, query),
+                near=attach.turn.id,
+                difference=near.difference,
+                would_match=f"--session-message-matcher {name}",
+            )
+    return None
+
+
+def _find_first_refused(forest: Forest, turn_id: TurnId, query: Query, matcher: Matcher) -> Near:
+    """Where along the turn's path this matcher refuses the request."""
+    pairs = IdPairs()
+    start = 0
+    near = _measure(forest, turn_id, start, query, matcher, pairs)
+    for turn in forest.path(turn_id):
+        near = _measure(forest, turn.id, start, query, matcher, pairs)
+        if near.matched < near.size:
+            break
+        start += near.size
+    return near
 
 
 def _find_other_context(forest: Forest, query: Query, matcher: Matcher) -> TurnId | None:
@@ -69,29 +121,26 @@ def _find_other_context(forest: Forest, query: Query, matcher: Matcher) -> TurnI
     if attach.turn is not None:
         return attach.turn.id if attach.turn.context_digest != query.context_digest else None
     near = find_near(forest, None, forest.children(None), query, matcher)
-    repeats = _judge_equal(forest, near, query) is Cause.REPEATED and near.difference is None
-    return near.turn_id if repeats and forest.get(near.turn_id).context_digest != query.context_digest else None
+    is_other = forest.get(near.turn_id).context_digest != query.context_digest
+    return near.turn_id if near.is_repeated and is_other else None
 
 
-def _judge_equal(forest: Forest, near: Near, query: Query) -> Cause:
-    """The cause where no field differs: the request stops somewhere along the turn's own messages."""
-    size = len(forest.segment(near.turn_id))
-    if near.matched == size:
-        return Cause.COMMITTED_LATER
-    return Cause.REPEATED if near.matched == size - 1 else Cause.CUT_SHORT
-
-
-def _judge(forest: Forest, parent: TurnId | None, near: Near, query: Query) -> Cause:
-    """The cause where a field differs."""
+def _judge(forest: Forest, near: Near, query: Query) -> Cause:
+    if near.difference is None:
+        if near.is_repeated:
+            return Cause.REPEATED
+        return Cause.CUT_SHORT if near.matched < near.size else Cause.COMMITTED_LATER
+    if near.difference.kind is DifferenceKind.OTHER:
+        return Cause.MATCHER_REFUSED
     segment = forest.segment(near.turn_id)
-    replayed = query.messages[near.start + near.matched]
-    if near.matched == len(segment) - 1:
-        return Cause.REPLY_REWRITTEN if replayed.role == "assistant" else Cause.REPLY_LEFT_OUT
-    if parent is not None:
+    stored, replayed = segment[near.matched].role, query.messages[near.start + near.matched].role
+    if near.matched == near.size - 1:
+        return Cause.REPLY_REWRITTEN if replayed == "assistant" else Cause.REPLY_LEFT_OUT
+    if near.start:
         return Cause.INPUT_CHANGED
     if _carries_replies(forest, query):
         return Cause.COMPACTED
-    if {segment[near.matched].role, replayed.role} & INSTRUCTIONS:
+    if {stored, replayed} & INSTRUCTIONS:
         return Cause.SYSTEM_CHANGED
     before = {message.role for message in segment[: near.matched]}
     return Cause.OTHER_START if before <= INSTRUCTIONS else Cause.INPUT_CHANGED
@@ -100,13 +149,3 @@ def _judge(forest: Forest, parent: TurnId | None, near: Near, query: Query) -> C
 def _carries_replies(forest: Forest, query: Query) -> bool:
     given = {message.digest for message in query.messages if message.role == "assistant"}
     return bool(given) and any(forest.segment(turn.id)[-1].digest in given for turn in forest.turns)
-
-
-def _find_setting(forest: Forest, near: TurnId, query: Query, matcher: Matcher) -> str:
-    """The first matcher beyond this one under which the request would extend the turn."""
-    names = list(MATCHERS)
-    beyond = names[names.index(matcher.name) + 1 :] if matcher.name in names else names
-    for name in beyond:
-        if bind_path(forest, near, query, MATCHERS[name], IdPairs()):
-            return f"--session-message-matcher {name}"
-    return ""

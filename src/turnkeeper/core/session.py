@@ -186,8 +186,11 @@ class Session:
         self.events.append(event)
 
     def _find_attach(self, query: Query) -> Attach:
-        same_context = self.policy.on_tools_change is OnToolsChange.FORK
-        return find_attach(self.forest, query, self.matcher, same_context=same_context)
+        return find_attach(self.forest, query, self.matcher, same_context=self._same_context)
+
+    @property
+    def _same_context(self) -> bool:
+        return self.policy.on_tools_change is OnToolsChange.FORK
 
     def _check_open(self) -> None:
         if self.closed_as is not None:
@@ -261,7 +264,7 @@ class Session:
             context_changed=pending.context_changed,
             carried=sum(message.get("role") == "assistant" for message in pending.appended),
             accepted=pending.accepted,
-            why=explain(self.forest, pending.parent_id, query, self.matcher),
+            why=explain(self.forest, pending.parent_id, query, self.matcher, same_context=self._same_context),
         )
 
 
