@@ -98,13 +98,13 @@ def find_attach(forest: Forest, query: Query, matcher: Matcher, *, same_context:
 def follow(segment: tuple[NormalMessage, ...], query: Query, start: int, matcher: Matcher, pairs: IdPairs) -> Walk:
     """Compare one turn's own messages with the request from message ``start`` on."""
     accepted: list[Difference] = []
-    for offset, (stored, replayed) in enumerate(zip(segment, query.messages[start:], strict=False)):
+    asked = query.messages[start : start + len(segment)]
+    for offset, (stored, replayed) in enumerate(zip(segment, asked, strict=False)):
         match = matcher.match(stored, replayed, pairs)
         if not match.is_match:
             return Walk(matched=offset, differences=tuple(each.at(start + offset) for each in match.differences))
         accepted.extend(each.at(start + offset) for each in match.differences)
-    size = min(len(segment), len(query.messages) - start)
-    return Walk(matched=size, differences=tuple(accepted) if size == len(segment) else ())
+    return Walk(matched=len(asked), differences=tuple(accepted) if len(asked) == len(segment) else ())
 
 
 def _shares(forest: Forest, root: TurnId, query: Query) -> bool:
