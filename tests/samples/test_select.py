@@ -75,10 +75,11 @@ def test_a_hook_is_found_by_import_path() -> None:
         ("nowhere.at_all", "cannot be imported"),
         ("samples.hookbox.missing", "cannot be imported"),
         ("unknown", "cannot be imported"),
+        ("samples.brokenbox.any_hook", "cannot be imported: RuntimeError: no such file"),
         ("samples.hookbox.not_a_function", "must name a plain function"),
         ("samples.hookbox.awaited", "must name a plain function"),
     ],
-    ids=["no-module", "no-attribute", "no-path", "no-function", "coroutine"],
+    ids=["no-module", "no-attribute", "no-path", "raises", "no-function", "coroutine"],
 )
 def test_a_hook_that_cannot_be_used_is_refused_with_its_option(path: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
@@ -269,16 +270,21 @@ def _raise(samples: list[Any], _: dict[str, Any]) -> list[Any]:
     raise KeyError("agent")
 
 
+def _exit(samples: list[Any], _: dict[str, Any]) -> list[Any]:
+    raise SystemExit(3)
+
+
 @pytest.mark.parametrize(
     ("picker", "message"),
     [
+        (_exit, "--pick mine failed: SystemExit: 3"),
         (_raise, "--pick mine failed: KeyError: 'agent'"),
         (lambda samples, _: None, "must return a list of samples, got NoneType"),
         (lambda samples, _: [*samples, samples[0]], "returned one sample twice"),
         (lambda samples, _: [object()], "a sample that it was not given"),
         (_change(loss_mask=[0, 0, 0, 0]), "--pick mine changed a loss mask"),
     ],
-    ids=["raises", "no-list", "twice", "invented", "masks"],
+    ids=["exits", "raises", "no-list", "twice", "invented", "masks"],
 )
 def test_a_picker_that_breaks_its_contract_is_named(picker: Callable[..., Any], message: str) -> None:
     with pytest.raises(HookError, match=message) as caught:

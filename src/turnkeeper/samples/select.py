@@ -88,10 +88,11 @@ def _import(option: str, path: str, built_in: Mapping[str, HookFunction]) -> obj
     module, _, name = path.rpartition(".")
     try:
         return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # a module of the user's may raise anything while it is imported
         names = ", ".join(name for name in built_in if "." not in name)
         raise ConfigError(
-            f"{option} {path} cannot be imported: {error}", hint=f"give package.module.function, or one of {names}"
+            f"{option} {path} cannot be imported: {type(error).__name__}: {error}",
+            hint=f"give package.module.function, or one of {names}",
         ) from error
 
 
@@ -130,7 +131,7 @@ def run_hooks(
 def _call(hook: Hook, samples: Sequence[Any], session_metadata: JsonObject) -> list[Any]:
     try:
         result = hook.function(list(samples), dict(session_metadata))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a hook that exits must not end the server
         raise HookError(f"{hook.name} failed: {type(error).__name__}: {error}", hook=hook.name) from error
     if not isinstance(result, list | tuple):
         raise HookError(f"{hook.name} must return a list of samples, got {type(result).__name__}", hook=hook.name)

@@ -1,0 +1,3 @@
+"""A module of hooks that cannot be imported."""
+
+raise RuntimeError("no such file")
