@@ -23,6 +23,7 @@
     |  `- HookError                        422  a picker or postprocessor failed or broke its contract
     |- CapacityError                       429  a limit of the server, named
     |- ServerUnreachableError              503  the client found no session server
+    |- ProcessError                        exit status 1  a command that was started did not get ready
     |- TokenIntegrityError                 500  a prompt does not start with its parent's path
     |- PayloadError                      500  a samples payload has another form (raised where it is read)
     |- MatcherError                        500  a message matcher given by import path broke its contract
@@ -191,6 +192,10 @@ class ServerUnreachableError(TurnkeeperError):
 
     status = 503
     is_retryable = True
+
+
+class ProcessError(TurnkeeperError):
+    """A command that was started as a process did not get ready; facts: ``exit_status``."""
 
 
 class TokenIntegrityError(TurnkeeperError):

@@ -23,10 +23,11 @@ import pytest
 import turnkeeper
 from tiny.builders import WEIGHTS, write_small_checkpoint
 from turnkeeper.choices import PauseMode
-from turnkeeper.testing.process import ServerProcess, running_command
+from turnkeeper.errors import ProcessError
 from turnkeeper.tiny.checkpoint import read_weights
 from turnkeeper.tiny.model import TinyModel
 from turnkeeper.tiny.trace import replay
+from turnkeeper.workers.command import ServerProcess, running_command
 
 TRACE = "trace.jsonl"
 SOURCE = str(Path(turnkeeper.__file__).parent.parent)
@@ -118,6 +119,6 @@ async def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_command_that_does_not_get_ready_is_an_error_with_its_reason(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"config\.json"):
+    with pytest.raises(ProcessError, match=r"config\.json"):
         async with running_command(["engine", "--port", "0", "--weights", str(tmp_path)]):
             pass
