@@ -4,6 +4,7 @@ import typer
 
 from turnkeeper import __version__
 from turnkeeper.cli import config
+from turnkeeper.cli.demo import demo
 from turnkeeper.cli.engine import engine
 from turnkeeper.cli.options import PASS_THROUGH
 from turnkeeper.cli.serve import serve
@@ -15,6 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(config.app, name="config")
+app.command()(demo)
 app.command()(engine)
 app.command(context_settings=PASS_THROUGH, add_help_option=False)(serve)
 

@@ -1,0 +1,133 @@
+"""What each party of a run said, read back from the run's folder.
+
+The folder is the one input of the audit, so a run can be checked again later, by hand or by another program.
+
+======================================  ==============================================================
+``engine-N.trace.jsonl``                what engine N received, sampled and computed, a line a request
+``samples/SESSION.safetensors``         the payload of ``POST /sessions/SESSION/samples`` as it came
+``sessions/SESSION.json``               ``GET /sessions/SESSION`` at the end, less its records
+``outcomes.jsonl``                      how the agent's rollouts ended
+``run.json``                            what was asked for, and how long it took
+======================================  ==============================================================
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from turnkeeper.core.tokens import TokenIds, freeze_ids
+from turnkeeper.demo.agent import Outcome
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.samples import Sample, decode_samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EngineCall:
+    """One request as its engine saw it."""
+
+    session_id: str
+    """The routing key it came with."""
+    prompt_ids: TokenIds
+    output_ids: TokenIds
+    logprobs: NDArray[np.float64]
+    """Parallel to ``output_ids``."""
+    versions: tuple[str, ...]
+    """Parallel to ``output_ids``: the weights that sampled each."""
+    experts_RLK: NDArray[np.integer]
+    """Shape [prompt + output - 1, layers, topk]: the rows as the request's own forwards used them."""
+    is_aborted: bool
+    is_retracted: bool
+
+    @property
+    def path_ids(self) -> TokenIds:
+        """The prompt and what was sampled after it."""
+        return np.concatenate([self.prompt_ids, self.output_ids])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Collected:
+    """What the trainer has of one session."""
+
+    session_id: str
+    samples: tuple[Sample, ...]
+    info: JsonObject
+    """The session's metadata as ``GET /sessions/{id}`` gives it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evidence:
+    """A run, from every side."""
+
+    calls: tuple[EngineCall, ...]
+    """Of all engines, each engine's in the order in which they ended."""
+    sessions: tuple[Collected, ...]
+    outcomes: tuple[Outcome, ...]
+    run: JsonObject
+
+
+def write_outcomes(folder: Path, outcomes: Sequence[Outcome]) -> None:
+    """Write how the rollouts ended, a line each."""
+    (folder / "outcomes.jsonl").write_bytes(b"".join(orjson.dumps(asdict(one)) + b"\n" for one in outcomes))
+
+
+def write_session(folder: Path, session_id: str, *, payload: bytes, info: JsonObject) -> None:
+    """Write one session's samples as they came, and what the server says of the session."""
+    for name in ("samples", "sessions"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / "samples" / f"{session_id}.safetensors").write_bytes(payload)
+    (folder / "sessions" / f"{session_id}.json").write_bytes(orjson.dumps(info))
+
+
+def read_evidence(folder: Path) -> Evidence:
+    """Read a run's folder.
+
+    Raises:
+        TurnkeeperError: the folder does not hold a finished run.
+    """
+    if not (folder / "run.json").is_file():
+        raise TurnkeeperError(f"{folder} holds no finished run", hint="run `turnkeeper demo` first")
+    return Evidence(
+        calls=tuple(call for trace in sorted(folder.glob("engine-*.trace.jsonl")) for call in _read_trace(trace)),
+        sessions=tuple(_read_session(path) for path in sorted((folder / "sessions").glob("*.json"))),
+        outcomes=tuple(Outcome(**line) for line in _read_lines(folder / "outcomes.jsonl")),
+        run=orjson.loads((folder / "run.json").read_bytes()),
+    )
+
+
+def _read_lines(path: Path) -> Iterator[JsonObject]:
+    with path.open("rb") as lines:
+        for line in lines:
+            yield orjson.loads(line)
+
+
+def _read_trace(path: Path) -> Iterator[EngineCall]:
+    for line in _read_lines(path):
+        # A request that was retracted has an epoch for each time its KV was computed; the last one's rows are what its
+        # engine holds at the end.
+        experts: list[Any] = line["epochs"][-1]["kv_experts"] if line["epochs"] else []
+        versions = (span["version"] for span in line["weight_versions"] for _ in range(span["start"], span["end"]))
+        yield EngineCall(
+            session_id=line["routing_key"],
+            prompt_ids=freeze_ids(line["prompt_ids"]),
+            output_ids=freeze_ids(line["output_ids"]),
+            logprobs=np.array(line["logprobs"], dtype=np.float64),
+            versions=tuple(versions),
+            experts_RLK=np.array(experts, dtype=np.int32),
+            is_aborted=line["finish_reason"] == "abort",
+            is_retracted=line["num_retractions"] > 0,
+        )
+
+
+def _read_session(path: Path) -> Collected:
+    payload = path.parent.with_name("samples") / f"{path.stem}.safetensors"
+    return Collected(
+        session_id=path.stem,
+        samples=tuple(decode_samples(payload.read_bytes()).samples),
+        info=orjson.loads(path.read_bytes()),
+    )

@@ -1,0 +1,139 @@
+"""One run: start the stack, play all rollouts, update the weights in between, write the evidence, audit it."""
+
+import asyncio
+import hashlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+from openai import AsyncOpenAI
+from rich.progress import Progress
+
+from turnkeeper.choices import PauseMode
+from turnkeeper.client import SessionClient, SessionHandle
+from turnkeeper.demo.agent import Outcome, play_task
+from turnkeeper.demo.audit import Report, audit
+from turnkeeper.demo.evidence import read_evidence, write_outcomes, write_session
+from turnkeeper.demo.stack import Stack, running_stack
+from turnkeeper.demo.trainer import Trainer
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.tiny.checkpoint import derive_weights, read_weights, write_checkpoint
+from turnkeeper.tiny.tasks import Task, held_out_tasks
+
+CONCURRENCY = 32
+"""Rollouts in flight at once: enough for two engines to batch, few enough that the update meets every stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """What is run."""
+
+    tasks: int = 32
+    rollouts: int = 2
+    """Rollouts of each task."""
+    mode: PauseMode = PauseMode.IN_PLACE
+    folder: Path = Path("runs/demo")
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoResult:
+    """What came of it."""
+
+    report: Report
+    seconds: float
+
+
+async def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
+    """Run once; the folder holds all evidence afterwards.
+
+    Raises:
+        TurnkeeperError: a process did not start, or a rollout failed.
+    """
+    started = time.monotonic()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    checkpoints = _write_checkpoints(options.folder)
+    async with running_stack(options.folder, mode=options.mode, checkpoint=checkpoints[0]) as stack:
+        outcomes = await _play_all(options, stack, Trainer(stack, options.mode, checkpoints[1]), progress)
+    seconds = time.monotonic() - started
+    write_outcomes(options.folder, outcomes)
+    _write_run(options, checkpoints, seconds)
+    return DemoResult(report=audit(read_evidence(options.folder)), seconds=seconds)
+
+
+def _write_checkpoints(folder: Path) -> tuple[Path, Path]:
+    """The shipped weights and the ones derived from them, to which the trainer updates."""
+    first, second = folder / "checkpoint-1", folder / "checkpoint-2"
+    write_checkpoint(first)
+    weights = read_weights(first).weights
+    write_checkpoint(second, weights=derive_weights(weights, seed=1))
+    return first, second
+
+
+def _write_run(options: DemoOptions, checkpoints: tuple[Path, Path], seconds: float) -> None:
+    """Last of all files, so that a folder without it is a run that did not finish."""
+    weights = [hashlib.sha256((one / "weights.safetensors").read_bytes()).hexdigest() for one in checkpoints]
+    run = {
+        "tasks": options.tasks,
+        "rollouts": options.rollouts,
+        "mode": options.mode.value,
+        "seed": options.seed,
+        "weights": weights,
+        "seconds": seconds,
+    }
+    (options.folder / "run.json").write_bytes(orjson.dumps(run))
+
+
+async def _play_all(options: DemoOptions, stack: Stack, trainer: Trainer, progress: Progress) -> list[Outcome]:
+    tasks = [task for task in held_out_tasks(options.tasks, options.seed) for _ in range(options.rollouts)]
+    bar = progress.add_task(f"{options.mode.value}: rollouts", total=len(tasks))
+    places = asyncio.Semaphore(CONCURRENCY)
+    outcomes: list[Outcome] = []
+
+    async def play(index: int, task: Task) -> None:
+        async with places, client.session() as session:
+            agent = openai.with_options(base_url=session.base_url)
+            outcome = await play_task(agent, task, rollout=index % options.rollouts, session_id=session.session_id)
+            await _collect(options.folder, session)
+        outcomes.append(outcome)
+        progress.advance(bar)
+        trainer.note_progress(len(outcomes) / len(tasks))
+
+    client = SessionClient(stack.server_url)
+    # One pool of connections for all agents. A retry would play a turn twice, so the client makes none.
+    async with AsyncOpenAI(api_key="unused", timeout=300.0, max_retries=0) as openai, asyncio.TaskGroup() as group:
+        update = group.create_task(trainer.update_once())
+        for index, task in enumerate(tasks):
+            group.create_task(play(index, task))
+        report = await update
+        done = f"{report.paused_s:.2f} s of pause, {len(outcomes)} rollouts done"
+        line = f"weights updated to version {report.version}: {done}"
+        progress.console.print(line, highlight=False)
+    return outcomes
+
+
+async def _collect(folder: Path, session: SessionHandle) -> None:
+    payload = await session.samples_payload()
+    info = await session.info()
+    write_session(folder, session.session_id, payload=payload, info=info["metadata"])
+
+
+def clear_folder(folder: Path) -> None:
+    """Remove an earlier run's files.
+
+    Raises:
+        TurnkeeperError: the folder holds something else than a run.
+    """
+    if not folder.exists():
+        return
+    known = {"outcomes.jsonl", "run.json", "samples", "sessions", "checkpoint-1", "checkpoint-2", "server.log"}
+    strangers = [
+        path.name for path in folder.iterdir() if path.name not in known and not path.name.startswith("engine-")
+    ]
+    if strangers:
+        raise TurnkeeperError(
+            f"{folder} holds {strangers[0]}, which no run wrote", hint="name another folder with --out"
+        )
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
