@@ -38,6 +38,9 @@ fix: $(VENV)/.dev            ## format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(VENV)/.dev          ## write the generated reference pages anew
+	$(BIN)/python -m turnkeeper.config.reference docs/reference
+
 bench: $(VENV)/.demo         ## tokens a second of the embedded engine
 	$(BIN)/python -m turnkeeper.bench.engine $(ARGS)
 
