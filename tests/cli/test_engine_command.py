@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import turnkeeper
-from tiny.builders import WEIGHTS, write_small_checkpoint
+from tiny.builders import LONG_SHAPE, WEIGHTS, write_small_checkpoint
 from turnkeeper.choices import PauseMode
 from turnkeeper.errors import ProcessError
 from turnkeeper.tiny.checkpoint import read_weights
@@ -36,35 +36,44 @@ SOURCE = str(Path(turnkeeper.__file__).parent.parent)
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ServerProcess]:
     """An engine process that traces."""
-    one = write_small_checkpoint(tmp_path / "one", WEIGHTS[0])
-    write_small_checkpoint(tmp_path / "two", WEIGHTS[1])
+    one = write_small_checkpoint(tmp_path / "one", WEIGHTS[0], LONG_SHAPE)
+    write_small_checkpoint(tmp_path / "two", WEIGHTS[1], LONG_SHAPE)
     arguments = ["engine", "--port", "0", "--weights", str(one), "--debug-kv-trace", str(tmp_path / TRACE)]
     async with running_command(arguments) as running:
         yield running
 
 
-async def _generate(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
-    sampling = {"max_new_tokens": 400, "ignore_eos": True}
+async def _generate(client: httpx.AsyncClient, count: int = 60_000, **fields: Any) -> dict[str, Any]:
+    sampling = {"max_new_tokens": count, "ignore_eos": True}
     body = {"input_ids": [5, 6, 7, 8], "return_logprob": True, "sampling_params": sampling, **fields}
     return (await client.post("/generate", json=body)).json()
 
 
+async def _wait_for(client: httpx.AsyncClient, counter: str, count: int) -> None:
+    async with asyncio.timeout(20):
+        while (await client.get("/server_info")).json()["internal_states"][0][counter] < count:
+            pass
+
+
 async def test_the_trace_replays_across_updates_in_every_mode(server: ServerProcess, tmp_path: Path) -> None:
+    versions: dict[str, list[str]] = {}
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
         for round_, mode in enumerate(PauseMode):
             calls = [asyncio.create_task(_generate(client, rid=f"{mode}{i}")) for i in range(3)]
-            while (await client.get("/server_info")).json()["internal_states"][0]["num_running_reqs"] < 3:
-                pass
+            await _wait_for(client, "num_running_reqs", 3)
             await client.post("/pause_generation", json={"mode": mode})
             update = {"model_path": str(tmp_path / ("two", "one")[round_ % 2]), "weight_version": f"v{round_ + 1}"}
             flush = mode is not PauseMode.IN_PLACE
             changed = await client.post("/update_weights_from_disk", json={**update, "flush_cache": flush})
             assert changed.status_code == 200
             await client.post("/continue_generation")
+            await _generate(client, count=8, rid=f"{mode}-short")
+            await client.post("/abort_request", json={"abort_all": True})
             replies = await asyncio.gather(*calls)
-            assert len(replies) == 3
+            versions[mode] = [span["version"] for span in replies[0]["meta_info"]["weight_versions"]]
+    assert versions == {"abort": ["default"], "retract": ["v1", "v2"], "in_place": ["v2", "v3"]}
     lines = [json.loads(line) for line in (tmp_path / TRACE).read_text().splitlines()]
-    assert {line["rid"] for line in lines} == {f"{mode}{i}" for mode in PauseMode for i in range(3)}
+    assert len({line["rid"] for line in lines}) == len(lines) == 12
     models = {
         folder: TinyModel(*read_weights(Path(folder)))
         for folder in {stamp["source"] for line in lines for stamp in line["stamps"].values()}
@@ -80,8 +89,7 @@ async def test_a_signal_ends_it_with_requests_in_flight(server: ServerProcess) -
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
         await client.post("/pause_generation", json={"mode": "in_place"})
         waiting = asyncio.create_task(_generate(client))
-        while (await client.get("/server_info")).json()["internal_states"][0]["num_waiting_reqs"] < 1:
-            pass
+        await _wait_for(client, "num_waiting_reqs", 1)
         server.process.terminate()
         assert (await waiting)["meta_info"]["finish_reason"]["type"] == "abort"
     await server.process.wait()

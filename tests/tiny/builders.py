@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from turnkeeper.tiny.shape import TinyShape, Weights, init_weights
 from turnkeeper.tiny.text import Vocabulary
 
 SHAPE = TinyShape(hidden_size=32, num_hidden_layers=2, moe_intermediate_size=16, eos_token_id=2)
+LONG_SHAPE = replace(SHAPE, max_position_embeddings=65_536)
+"""With so many positions that a request in flight does not come to its end while a test looks away."""
+
 WEIGHTS: tuple[Weights, ...] = (init_weights(SHAPE, 0), init_weights(SHAPE, 1))
 """Two checkpoints' weights, before and after an update."""
 

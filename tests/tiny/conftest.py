@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tiny.builders import WEIGHTS, write_small_checkpoint
+from tiny.builders import LONG_SHAPE, WEIGHTS, write_small_checkpoint
 from turnkeeper.testing.serve import running
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.server import build_app
@@ -22,8 +22,8 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two checkpoint folders of one shape."""
     folder = tmp_path_factory.mktemp("checkpoints")
     return (
-        write_small_checkpoint(folder / "one", WEIGHTS[0]),
-        write_small_checkpoint(folder / "two", WEIGHTS[1]),
+        write_small_checkpoint(folder / "one", WEIGHTS[0], LONG_SHAPE),
+        write_small_checkpoint(folder / "two", WEIGHTS[1], LONG_SHAPE),
     )
 
 
@@ -60,7 +60,7 @@ class Served:
             "rid": rid,
             "stream": True,
             "return_logprob": True,
-            "sampling_params": {"max_new_tokens": 3500, "ignore_eos": True},
+            "sampling_params": {"max_new_tokens": 60_000, "ignore_eos": True},
             **fields,
         }
         async with self.client.stream("POST", "/generate", json=body) as response:
@@ -73,11 +73,15 @@ class Served:
         """How many requests run and wait."""
         return await self.engine.call(lambda scheduler: (scheduler.running_count, scheduler.waiting_count))
 
-    async def wait_until_idle(self) -> None:
-        """Return when no request is left; each look lets the engine's thread go on."""
-        async with asyncio.timeout(10):
-            while await self.count_requests() != (0, 0):
+    async def wait_for(self, running: int, waiting: int) -> None:
+        """Return when so many requests run and wait; each look lets the engine's thread go on."""
+        async with asyncio.timeout(20):
+            while await self.count_requests() != (running, waiting):
                 pass
+
+    async def wait_until_idle(self) -> None:
+        """Return when no request is left."""
+        await self.wait_for(0, 0)
 
 
 class Flight:

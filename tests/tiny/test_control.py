@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tiny.builders import write_small_checkpoint
-from tiny.conftest import Serve, Served
+from tiny.conftest import Flight, Serve, Served
 from turnkeeper.tiny.shape import TinyShape, init_weights
 
 PROMPT = [5, 80, 466, 300, 12]
@@ -32,6 +32,13 @@ async def _update(served: Served, folder: Path, **fields: Any) -> int:
     return reply.status_code
 
 
+async def _end(served: Served, flight: Flight) -> dict[str, Any]:
+    """Let what runs go on for some steps, then abort it; its ``meta_info``."""
+    await served.generate(PROMPT)
+    await served.post("/abort_request", {"abort_all": True})
+    return (await flight.last_chunk())["meta_info"]
+
+
 async def test_abort_is_the_default_and_ends_what_runs(served: Served) -> None:
     async with served.in_flight() as flight:
         assert (await served.post("/pause_generation")).status_code == 200
@@ -40,30 +47,29 @@ async def test_abort_is_the_default_and_ends_what_runs(served: Served) -> None:
 
 
 async def test_retract_queues_what_runs_and_computes_it_again(served: Served, checkpoints: tuple[Path, Path]) -> None:
-    async with served.in_flight(sampling_params={"max_new_tokens": 300, "ignore_eos": True}) as flight:
+    async with served.in_flight() as flight:
         await served.post("/pause_generation", {"mode": "retract"})
         assert await served.count_requests() == (0, 1)
         assert (await served.client.get("/flush_cache")).status_code == 200, "waiting requests do not count"
         assert await _update(served, checkpoints[1], weight_version="v2") == 200
         await served.post("/continue_generation")
-        meta = (await flight.last_chunk())["meta_info"]
-    assert meta["finish_reason"]["type"] == "length"
+        meta = await _end(served, flight)
     assert meta["num_retractions"] == 1
     assert [span["version"] for span in meta["weight_versions"]] == ["default", "v2"]
     assert meta["weight_version"] == "v2"
 
 
 async def test_in_place_freezes_what_runs(served: Served, checkpoints: tuple[Path, Path]) -> None:
-    async with served.in_flight(sampling_params={"max_new_tokens": 300, "ignore_eos": True}) as flight:
+    async with served.in_flight() as flight:
         await served.post("/pause_generation", {"mode": "in_place"})
         assert await served.count_requests() == (1, 0)
         assert await _update(served, checkpoints[1], weight_version="v2", flush_cache=False) == 200
         await served.post("/continue_generation")
-        meta = (await flight.last_chunk())["meta_info"]
+        meta = await _end(served, flight)
     assert meta["num_retractions"] == 0
     first, second = meta["weight_versions"]
     assert (first["version"], second["version"]) == ("default", "v2")
-    assert (first["start"], second["end"]) == (0, 300)
+    assert (first["start"], second["end"]) == (0, meta["completion_tokens"])
     assert first["end"] == second["start"]
 
 
@@ -98,14 +104,15 @@ async def test_an_update_can_abort_everything_first(served: Served, checkpoints:
         assert (await flight.last_chunk())["meta_info"]["finish_reason"]["type"] == "abort"
 
 
-@pytest.mark.parametrize(("fields", "end"), [({}, "abort"), ({"abort_all_requests": False}, "length")])
+@pytest.mark.parametrize(("fields", "labels"), [({}, ["default"]), ({"abort_all_requests": False}, ["default", "v7"])])
 async def test_a_new_label_aborts_everything_unless_told_not_to(
-    served: Served, fields: dict[str, Any], end: str
+    served: Served, fields: dict[str, Any], labels: list[str]
 ) -> None:
-    async with served.in_flight(sampling_params={"max_new_tokens": 300, "ignore_eos": True}) as flight:
+    async with served.in_flight() as flight:
         reply = await served.post("/update_weight_version", {"new_version": "v7", **fields})
         assert reply.json()["new_version"] == "v7"
-        assert (await flight.last_chunk())["meta_info"]["finish_reason"]["type"] == end
+        meta = await _end(served, flight)
+    assert [span["version"] for span in meta["weight_versions"]] == labels
     assert await _version(served) == "v7"
 
 
@@ -113,8 +120,7 @@ async def test_new_requests_hang_while_paused(served: Served) -> None:
     await served.post("/pause_generation", {"mode": "in_place"})
     assert (await served.client.get("/ready")).status_code == 503
     call = asyncio.create_task(served.generate(PROMPT))
-    while await served.count_requests() != (0, 1):
-        pass
+    await served.wait_for(0, 1)
     assert not call.done()
     await served.post("/continue_generation")
     assert len((await call)["output_ids"]) == 4
@@ -133,8 +139,7 @@ async def test_a_new_stream_gets_no_byte_while_paused(served: Served, path: str)
             return (await response.aread()).decode()
 
     call = asyncio.create_task(read())
-    while await served.count_requests() != (0, 1):
-        pass
+    await served.wait_for(0, 1)
     assert not arrived.is_set(), "headers are bytes too"
     await served.post("/continue_generation")
     assert (await call).endswith("data: [DONE]\n\n")
@@ -153,8 +158,7 @@ async def test_memory_is_released_by_an_idle_engine_only(served: Served) -> None
     await served.wait_until_idle()
     assert (await served.post("/release_memory_occupation")).status_code == 200
     call = asyncio.create_task(served.generate(PROMPT))
-    while await served.count_requests() != (0, 1):
-        pass
+    await served.wait_for(0, 1)
     assert (await served.post("/resume_memory_occupation")).status_code == 200
     await call
 
@@ -162,8 +166,7 @@ async def test_memory_is_released_by_an_idle_engine_only(served: Served) -> None
 async def test_abort_all_ends_everything(serve: Serve) -> None:
     async with serve(max_batch=1) as served, served.in_flight() as flight:
         waiting = asyncio.create_task(served.generate(PROMPT))
-        while await served.count_requests() != (1, 1):
-            pass
+        await served.wait_for(1, 1)
         await served.post("/abort_request", {"abort_all": True})
         assert (await flight.last_chunk())["meta_info"]["finish_reason"]["type"] == "abort"
         assert (await waiting)["meta_info"]["finish_reason"]["type"] == "abort"
@@ -203,7 +206,7 @@ async def test_the_engine_says_what_it_is(serve: Serve, checkpoints: tuple[Path,
         assert (server["max_running_requests"], server["random_seed"]) == (3, 9)
         assert server["enable_return_routed_experts"] is True
         (card,) = (await served.client.get("/v1/models")).json()["data"]
-        assert (card["object"], card["max_model_len"]) == ("model", 4096)
+        assert (card["object"], card["max_model_len"]) == ("model", 65_536)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from turnkeeper.errors import ConfigError, RequestError
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.model import TinyModel
 from turnkeeper.tiny.params import SamplingParams
-from turnkeeper.tiny.request import EngineRequest, FinishKind, Result
+from turnkeeper.tiny.request import Delta, EngineRequest, FinishKind, OutputTokens, Result, Update
 
 
 def _request(rid: str = "r", *, count: int = 5, is_streamed: bool = False) -> EngineRequest:
@@ -61,7 +61,7 @@ async def test_what_a_command_raises_is_raised_at_home(checkpoints: tuple[Path, 
 
 async def test_a_closed_generator_aborts_its_request(checkpoints: tuple[Path, Path]) -> None:
     async with _started(checkpoints[0]) as engine:
-        async with aclosing(engine.generate(_request(count=3000, is_streamed=True))) as updates:
+        async with aclosing(engine.generate(_request(count=60_000, is_streamed=True))) as updates:
             await anext(updates)
         assert await engine.call(lambda scheduler: scheduler.is_idle)
         await engine.complete(_request())
@@ -69,7 +69,7 @@ async def test_a_closed_generator_aborts_its_request(checkpoints: tuple[Path, Pa
 
 async def test_a_rid_is_free_again_after_its_request(checkpoints: tuple[Path, Path]) -> None:
     async with _started(checkpoints[0]) as engine:
-        async with aclosing(engine.generate(_request(count=3000, is_streamed=True))) as updates:
+        async with aclosing(engine.generate(_request(count=60_000, is_streamed=True))) as updates:
             await anext(updates)
             with pytest.raises(RequestError, match="'r'"):
                 await engine.complete(_request())
@@ -92,9 +92,25 @@ async def test_a_failed_step_ends_its_requests_and_the_engine_lives_on(
         assert (await engine.complete(_request())).finish.kind is FinishKind.LENGTH
 
 
+async def test_a_listener_that_falls_behind_gets_larger_deltas(checkpoints: tuple[Path, Path]) -> None:
+    async with _started(checkpoints[0]) as engine:
+        seen: list[Update] = []
+        async with aclosing(engine.generate(_request(count=300, is_streamed=True))) as updates:
+            async for update in updates:
+                seen.append(update)
+                while not await engine.call(lambda scheduler: scheduler.is_idle):
+                    pass
+    *deltas, last = seen
+    assert isinstance(last, Result)
+    assert len(deltas) <= 1, "what came meanwhile is in the result"
+    told = [delta.tokens for delta in deltas if isinstance(delta, Delta)]
+    assert sum(told, OutputTokens()) + last.rest_tokens == last.tokens
+    assert "".join(delta.text for delta in deltas if isinstance(delta, Delta)) + last.rest == last.text
+
+
 async def test_stopping_ends_what_is_in_flight(checkpoints: tuple[Path, Path]) -> None:
     async with _started(checkpoints[0]) as engine:
-        updates = engine.generate(_request(count=3000, is_streamed=True))
+        updates = engine.generate(_request(count=60_000, is_streamed=True))
         await anext(updates)
     last = [update async for update in updates][-1]
     assert isinstance(last, Result)

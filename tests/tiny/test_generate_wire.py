@@ -122,8 +122,7 @@ async def test_an_abort_of_a_running_request_gives_what_it_has(served: Served) -
 async def test_an_abort_of_a_waiting_request_lacks_what_it_never_had(serve: Serve) -> None:
     async with serve(max_batch=1) as served, served.in_flight():
         waiting = asyncio.create_task(served.generate(PROMPT, rid="waits", return_routed_experts=True))
-        while await served.count_requests() != (1, 1):
-            pass
+        await served.wait_for(1, 1)
         await served.post("/abort_request", {"rid": "waits"})
         meta = (await waiting)["meta_info"]
         assert meta["finish_reason"]["type"] == "abort"
@@ -137,9 +136,8 @@ async def test_a_client_that_hangs_up_aborts_its_request(served: Served, is_stre
         async with served.in_flight():
             assert await served.count_requests() == (1, 0)
     else:
-        call = asyncio.create_task(served.generate(PROMPT, count=3500))
-        while await served.count_requests() != (1, 0):
-            pass
+        call = asyncio.create_task(served.generate(PROMPT, count=60_000))
+        await served.wait_for(1, 0)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
     await served.wait_until_idle()
@@ -163,8 +161,8 @@ async def test_a_rid_in_use_is_refused(served: Served) -> None:
         pytest.param({"input_ids": [1, 2.5]}, "input_ids", id="a fraction among ids"),
         pytest.param({"input_ids": [1, 99999]}, "99999", id="beyond the vocabulary"),
         pytest.param({"input_ids": [-1]}, "-1", id="a negative id"),
-        pytest.param({"input_ids": [1] * 4096}, "4096", id="a prompt as long as the context"),
-        pytest.param({"sampling_params": {"max_new_tokens": 4096}}, "4096", id="more tokens than the context"),
+        pytest.param({"input_ids": [1] * 65_536}, "65536", id="a prompt as long as the context"),
+        pytest.param({"sampling_params": {"max_new_tokens": 65_536}}, "65536", id="more tokens than the context"),
         pytest.param({"sampling_params": []}, "sampling_params", id="sampling that is no object"),
         pytest.param({"sampling_params": {"temperature": "hot"}}, "temperature", id="a temperature in words"),
         pytest.param({"sampling_params": {"temperature": -1}}, "temperature", id="a negative temperature"),

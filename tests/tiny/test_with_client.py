@@ -85,17 +85,16 @@ async def test_rows_are_the_same_asked_for_whole_or_by_increments(serve: Serve) 
 
 async def test_a_probe_tells_serving_from_paused(client: SglangEngine, served: Served) -> None:
     (report,) = await client.probe()
-    assert (report.state, report.weight_version, report.context_length) == (EngineState.SERVING, "default", 4096)
+    assert (report.state, report.weight_version, report.context_length) == (EngineState.SERVING, "default", 65_536)
     await served.post("/pause_generation", {"mode": "in_place"})
     (report,) = await client.probe()
     assert report.state is EngineState.PAUSED
 
 
 async def test_an_abort_ends_the_one_call(client: SglangEngine, served: Served) -> None:
-    request = make_request(rid="one", sampling={"max_tokens": 3000, "ignore_eos": True})
+    request = make_request(rid="one", sampling={"max_tokens": 60_000, "ignore_eos": True})
     call = asyncio.create_task(client.generate(request))
-    while await served.count_requests() != (1, 0):
-        pass
+    await served.wait_for(1, 0)
     await client.abort("one")
     generation = await call
     assert generation.is_aborted
@@ -104,4 +103,4 @@ async def test_an_abort_ends_the_one_call(client: SglangEngine, served: Served) 
 
 async def test_a_prompt_that_does_not_fit_is_a_context_length_error(client: SglangEngine) -> None:
     with pytest.raises(ContextLengthError):
-        await client.generate(make_request(prompt=[1] * 5000))
+        await client.generate(make_request(prompt=[1] * 70_000))

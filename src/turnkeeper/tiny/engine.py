@@ -20,7 +20,7 @@ from turnkeeper.errors import ConfigError, RequestError
 from turnkeeper.tiny.checkpoint import read_weights
 from turnkeeper.tiny.codec import ChatCodec
 from turnkeeper.tiny.model import TinyModel
-from turnkeeper.tiny.request import EngineRequest, Result, Update
+from turnkeeper.tiny.request import Delta, EngineRequest, Result, Update, merge_updates
 from turnkeeper.tiny.scheduler import Scheduler, WeightStamp
 from turnkeeper.tiny.text import Vocabulary
 from turnkeeper.tiny.trace import KvTrace
@@ -122,6 +122,8 @@ class TinyEngine:
     async def generate(self, request: EngineRequest) -> AsyncGenerator[Update]:
         """Run a request: its deltas, if it is streamed, then its result. Closing the generator aborts it.
 
+        Whoever takes deltas more slowly than they are sampled gets fewer and larger ones.
+
         Raises:
             RequestError: as `require_free`.
         """
@@ -138,6 +140,8 @@ class TinyEngine:
         try:
             while not is_over:
                 update = await updates.get()
+                while isinstance(update, Delta) and not updates.empty():
+                    update = merge_updates(update, updates.get_nowait())
                 is_over = isinstance(update, Result)
                 yield update
         finally:

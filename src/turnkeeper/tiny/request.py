@@ -1,6 +1,6 @@
 """A request to the engine, and what comes back of it. Values only; the wire's names are elsewhere."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -70,6 +70,12 @@ class OutputTokens:
     tops: tuple[tuple[tuple[float, int], ...], ...] = ()
     """Of each token the most probable ones as (logprob, id); empty where none were asked for."""
 
+    def __add__(self, later: "OutputTokens") -> "OutputTokens":
+        """These tokens, then the later ones."""
+        return OutputTokens(
+            ids=self.ids + later.ids, logprobs=self.logprobs + later.logprobs, tops=self.tops + later.tops
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
@@ -113,3 +119,11 @@ class Result:
 
 
 Update = Delta | Result
+
+
+def merge_updates(earlier: Delta, later: Update) -> Update:
+    """One update that tells what two told, for a listener that has fallen behind."""
+    text, tokens = earlier.text, earlier.tokens
+    if isinstance(later, Delta):
+        return replace(later, text=text + later.text, tokens=tokens + later.tokens)
+    return replace(later, rest=text + later.rest, rest_tokens=tokens + later.rest_tokens)

@@ -98,7 +98,7 @@ class GenerateRoute:
                 if isinstance(update, Result):
                     yield encode_event(_build_reply(call, update, started))
                 else:
-                    text, tokens = text + update.text, _join(tokens, update.tokens)
+                    text, tokens = text + update.text, tokens + update.tokens
                     yield encode_event(_build_chunk(call, text, tokens, update))
         yield DONE
 
@@ -163,7 +163,3 @@ def _build_chunk(call: GenerateCall, text: str, tokens: OutputTokens, delta: Del
     if call.meta.has_logprobs:
         meta |= encode_logprobs(tokens)
     return {"text": text, "output_ids": list(tokens.ids), "meta_info": meta}
-
-
-def _join(left: OutputTokens, right: OutputTokens) -> OutputTokens:
-    return OutputTokens(ids=left.ids + right.ids, logprobs=left.logprobs + right.logprobs, tops=left.tops + right.tops)
