@@ -8,6 +8,7 @@ from turnkeeper.cli.demo import demo
 from turnkeeper.cli.engine import engine
 from turnkeeper.cli.options import PASS_THROUGH
 from turnkeeper.cli.serve import serve
+from turnkeeper.cli.verify import verify
 
 app = typer.Typer(
     name="turnkeeper",
@@ -18,6 +19,7 @@ app = typer.Typer(
 app.add_typer(config.app, name="config")
 app.command()(demo)
 app.command()(engine)
+app.command()(verify)
 app.command(context_settings=PASS_THROUGH, add_help_option=False)(serve)
 
 

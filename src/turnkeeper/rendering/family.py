@@ -48,15 +48,17 @@ class Thinking:
     """Layout between the reasoning and the closing marker."""
     after_closing: str = "\n\n"
     """Layout between the closing marker and the answer."""
+    is_layout_dropped: bool = False
+    """Whether ``after_closing`` is left out where no answer follows."""
 
     @property
     def end(self) -> str:
-        """What closes reasoning that was cut: layout, marker, layout."""
-        return f"{self.before_closing}{self.closing}{self.after_closing}"
+        """What closes reasoning that was cut, no answer behind it."""
+        return f"{self.before_closing}{self.closing}{'' if self.is_layout_dropped else self.after_closing}"
 
     def write(self, reasoning: str) -> str:
-        """Reasoning between its markers."""
-        return f"{self.opening}{self.after_opening}{reasoning}{self.end}"
+        """Reasoning between its markers, an answer to follow."""
+        return f"{self.opening}{self.after_opening}{reasoning}{self.before_closing}{self.closing}{self.after_closing}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,8 @@ class Family:
     """How tool calls are spelled; None where nobody knows."""
     block_format: BlockFormat | None = None
     """How replies are read where they are rows of blocks; None where they are tagged text."""
+    is_template_followed: bool = True
+    """Whether the rule writes what the checkpoint's template writes, so long as that drops nothing."""
     rule: HistoryRule | None = None
     """Writes what follows the first assistant message; None where the checkpoint's template does."""
     encoder: Encoder | None = None

@@ -67,6 +67,11 @@ class Renderer:
         return self.family.max_trim
 
     @property
+    def close(self) -> str:
+        """The text behind an assistant's message, sampled and not."""
+        return self._junction.close
+
+    @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Every token that a sampled message may end with, ascending."""
         return tuple(sorted(self._junction.stop_ids))
@@ -189,6 +194,7 @@ def build_renderer(
     *,
     template_kwargs: Mapping[str, Any] | None = None,
     format_time: FormatTime | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> Renderer:
     """Wire a checkpoint and a family.
 
@@ -197,13 +203,14 @@ def build_renderer(
         family_name: a ``--tito-model`` name.
         template_kwargs: the server's own template arguments, for every request.
         format_time: formats the present time for templates that ask for the date.
+        tokenizer: the checkpoint's, where it is loaded already.
 
     Raises:
         ConfigError: an unknown family, a tokenizer that cannot be read or lacks the family's markers, a missing or
             broken template, or arguments that contradict the family.
     """
     family = get_family(family_name)
-    tokenizer = Tokenizer(checkpoint.tokenizer_json)
+    tokenizer = tokenizer or Tokenizer(checkpoint.tokenizer_json)
     writer = _build_writer(checkpoint, family, format_time)
     arguments = merge_fixed(family, template_kwargs)
     for marker in family.stop_markers[:1]:

@@ -101,7 +101,7 @@ class RuleWriter:
 
     def __init__(self, template: ChatTemplate, rule: HistoryRule) -> None:
         """Keep both."""
-        self._template = template
+        self.template = template
         self._rule = rule
         self._opening = _Opening(template)
 
@@ -111,7 +111,7 @@ class RuleWriter:
         """The whole conversation."""
         split = next((index for index, message in enumerate(messages) if get_role(message) == "assistant"), None)
         if split is None:
-            return self._template.render(messages, tools, arguments, is_open=is_open)
+            return self.template.render(messages, tools, arguments, is_open=is_open)
         head = self._write_head(messages[:split], tools, arguments)
         history = self._rule.write(messages[split:], messages[:split], arguments)
         return head + history + (self.write_opening(arguments) if is_open else "")
@@ -129,8 +129,8 @@ class RuleWriter:
     def _write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
         """The head alone. Templates may demand a user message: one is lent and taken back."""
         if any(get_role(message) == "user" for message in head):
-            return self._template.render(head, tools, arguments, is_open=False)
-        text = self._template.render([*head, _QUESTION], tools, arguments, is_open=False)
+            return self.template.render(head, tools, arguments, is_open=False)
+        text = self.template.render([*head, _QUESTION], tools, arguments, is_open=False)
         return text.removesuffix(self._rule.write([_QUESTION], head, arguments))
 
     def write_opening(self, arguments: Mapping[str, Any]) -> str:

@@ -75,7 +75,7 @@ def _write_message(message: Message) -> str:
         return _write(role, text)
     reasoning, calls = find_reasoning(message), get_tool_calls(message)
     pieces = [_write("assistant<|channel|>analysis", reasoning)] if reasoning else []
-    if text or not calls:
+    if text or not (calls or reasoning):
         pieces.append(_write(f"assistant<|channel|>{'commentary' if calls else 'final'}", text))
     for call in calls:
         header = f"assistant<|channel|>commentary to=functions.{call.name} <|constrain|>json"
@@ -105,5 +105,6 @@ GPTOSS = Family(
         read_header=read_header,
         read_call=read_call,
     ),
+    is_template_followed=False,
     rule=HarmonyRule(),
 )

@@ -15,6 +15,6 @@ NEMOTRON3 = Family(
     stop_markers=("<|im_end|>", "</s>"),
     reply_marker="<|im_start|>assistant",
     pinned={"truncate_history_thinking": False},
-    thinking=Thinking(after_closing="\n"),
+    thinking=Thinking(after_closing="\n", is_layout_dropped=True),
     tools=build_function_format(before="\n", after="\n", is_python_spelled=True),
 )

@@ -1,0 +1,104 @@
+"""``turnkeeper verify``: a doctor for a checkpoint folder and the family that is to serve it."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from turnkeeper.cli.options import end_with_error
+from turnkeeper.config.checkpoint import read_checkpoint
+from turnkeeper.errors import ConfigError
+from turnkeeper.jsontypes import JsonObject, is_object
+from turnkeeper.rendering.verification import Finding, Outcome, Report
+from turnkeeper.rendering.verification import verify as run_cases
+
+_STYLES = {Outcome.HOLDS: "green", Outcome.REFUSED: "dim", Outcome.DIFFERS: "bold red", Outcome.FAILS: "bold red"}
+
+
+def verify(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Checkpoint folder, as --hf-checkpoint takes it.")],
+    tito_model: Annotated[str, typer.Option(metavar="NAME", help="Family of the model's chat format.")] = "default",
+    chat_template_path: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Chat template to use instead of the folder's own.")
+    ] = None,
+    apply_chat_template_kwargs: Annotated[
+        str, typer.Option(metavar="JSON", help="Template arguments of every request.")
+    ] = "{}",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say which appends to a session a checkpoint holds under a family.
+
+    Exit status 0: the family holds what it promises. 1: it does not; what would heal it is shown. 2: the folder or an
+    option cannot be used.
+    """
+    try:
+        report = run_cases(
+            read_checkpoint(directory, chat_template_path=chat_template_path),
+            tito_model,
+            template_kwargs=_parse_arguments(apply_chat_template_kwargs),
+            format_time=time.strftime,
+        )
+    except ConfigError as error:
+        end_with_error(str(error))
+    if as_json:
+        typer.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False))
+    else:
+        _print(report, directory)
+    raise typer.Exit(0 if report.is_sound else 1)
+
+
+def _parse_arguments(text: str) -> JsonObject:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"--apply-chat-template-kwargs is no JSON: {error}", hint='for example {"a": true}'
+        ) from error
+    if not is_object(value):
+        raise ConfigError("--apply-chat-template-kwargs is no JSON object", hint='for example {"a": true}')
+    return value
+
+
+def _print(report: Report, directory: Path) -> None:
+    console = Console(highlight=False)
+    table = Table("append", "outcome", "", box=None, pad_edge=False, header_style="bold")
+    for finding in report.findings:
+        detail = "" if finding.outcome is Outcome.HOLDS else finding.detail
+        table.add_row(Text(finding.case), Text(finding.outcome, style=_STYLES[finding.outcome]), Text(detail))
+    console.print(table)
+    for finding in report.findings:
+        if finding.outcome is Outcome.DIFFERS:
+            _print_difference(console, finding)
+    for note in report.notes:
+        console.print(Text(f"note: {note}", style="dim"))
+    held = sum(finding.outcome is Outcome.HOLDS for finding in report.findings)
+    verdict = "holds what it promises" if report.is_sound else "does not hold what it promises"
+    console.print(f"\n{report.family} on {directory} {verdict}: {held} of {len(report.findings)} hold", soft_wrap=True)
+    cures = list(dict.fromkeys(cure for finding in report.findings for cure in finding.cures))
+    for cure in cures:
+        healed = sum(cure in finding.cures for finding in report.findings)
+        console.print(Text(f"would heal {healed}: {cure}"), soft_wrap=True)
+
+
+_SHOWN = 160
+"""How many characters of a text are printed from the first difference on."""
+
+
+def _print_difference(console: Console, finding: Finding) -> None:
+    start = next(
+        (
+            index
+            for index, (left, right) in enumerate(zip(finding.expected_text, finding.actual_text, strict=False))
+            if left != right
+        ),
+        min(len(finding.expected_text), len(finding.actual_text)),
+    )
+    start = max(0, start - 40)
+    console.print(Text(f"\n{finding.case}", style="bold"))
+    for name, text in (("in place", finding.expected_text), ("appended", finding.actual_text)):
+        console.print(Text(f"  {name}  {text[start : start + _SHOWN]!r}"), soft_wrap=True)
