@@ -2,8 +2,9 @@
 
 from turnkeeper.http.dialects.chat import CHAT
 from turnkeeper.http.dialects.dialect import AgentCall, Dialect, ParseContext, ReplyStream, StreamStart
+from turnkeeper.http.dialects.messages import MESSAGES
 
-DIALECTS: tuple[Dialect, ...] = (CHAT,)
+DIALECTS: tuple[Dialect, ...] = (CHAT, MESSAGES)
 """Every dialect that is served."""
 
-__all__ = ["CHAT", "DIALECTS", "AgentCall", "Dialect", "ParseContext", "ReplyStream", "StreamStart"]
+__all__ = ["CHAT", "DIALECTS", "MESSAGES", "AgentCall", "Dialect", "ParseContext", "ReplyStream", "StreamStart"]

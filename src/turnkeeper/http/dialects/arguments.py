@@ -1,0 +1,65 @@
+"""Tool arguments between their two forms: the text that was sampled, and the object that some dialects carry.
+
+::
+
+    sampled text --read_arguments--> object --(client)--> object --write_arguments--> text equal by value
+
+A sampled text may spell no object that survives the journey: broken JSON, a repeated key, NaN, half a surrogate pair.
+It travels whole under ``RAW_KEY``, so that the client's replay is still recognised; no tool takes an argument of that
+name, and the model is told so by the tool's own error.
+"""
+
+import json
+import math
+from typing import Any, NoReturn
+
+from turnkeeper.jsontypes import JsonObject, is_object
+
+RAW_KEY = "unparsed_arguments"
+"""The one member of an object that stands for a text that spells none."""
+
+
+def read_arguments(text: str) -> JsonObject:
+    """The object that a sampled text spells; no text is the empty object."""
+    if not text:
+        return {}
+    value = _parse(text)
+    if value is None or value.keys() == {RAW_KEY}:
+        return {RAW_KEY: text}
+    return value
+
+
+def write_arguments(value: JsonObject) -> str:
+    """The text for an object that a client sent."""
+    if value.keys() == {RAW_KEY} and isinstance(value[RAW_KEY], str):
+        return str(value[RAW_KEY])
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _parse(text: str) -> JsonObject | None:
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_build_object, parse_constant=_refuse_constant, parse_float=_read_float
+        )
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return value if is_object(value) else None
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> JsonObject:
+    built = dict(pairs)
+    if len(built) != len(pairs):
+        raise ValueError("a key is repeated")
+    return built
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _read_float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits[:40]} does not fit a double")
+    return value

@@ -1,0 +1,133 @@
+"""Anthropic Messages: the whole of the dialect, put together from its parts.
+
+The conversation is read in ``messages_request``, tools in ``messages_tools``; a reply is built in ``messages_reply``
+and ``messages_stream``, errors in ``messages_error``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turnkeeper.core.turn import TurnRequest
+from turnkeeper.errors import RequestError, TurnkeeperError
+from turnkeeper.http.dialects import messages_error
+from turnkeeper.http.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
+from turnkeeper.http.dialects.fields import find_object, get_list, get_object, read_flag, read_model
+from turnkeeper.http.dialects.messages_reply import build_message
+from turnkeeper.http.dialects.messages_request import parse_conversation
+from turnkeeper.http.dialects.messages_stream import MessagesStream
+from turnkeeper.http.dialects.messages_tools import parse_toolbox
+from turnkeeper.http.jsonbody import encode_json
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.service.reply import AgentReply
+from turnkeeper.service.sampling import (
+    FIXED_FIELDS,
+    SAMPLING_RULES,
+    TOKEN_LIMIT_SPELLINGS,
+    check_owned_fields,
+    parse_sampling,
+)
+
+READ_FIELDS: frozenset[str] = frozenset(
+    {"model", "system", "messages", "tools", "tool_choice", "stream", "stop_sequences", "chat_template_kwargs"}
+    | {"output_config", *FIXED_FIELDS, *SAMPLING_RULES, *TOKEN_LIMIT_SPELLINGS}
+)
+"""Body fields that are read here; what remains is forwarded to the engine as it came."""
+
+NOISE_FIELDS: frozenset[str] = frozenset(
+    {"metadata", "service_tier", "context_management", "container", "mcp_servers", "betas", "inference_geo", "speed"}
+    | {"thinking", "cache_control", "anthropic_beta", "anthropic_version"}
+)
+"""What only a hosted model understands: left out, and noted. Whether the policy thinks is its template's matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesCall:
+    """A parsed request."""
+
+    request: TurnRequest
+    model: str
+    """Echoed in the reply."""
+    wants_stream: bool
+
+    def render_reply(self, reply: AgentReply) -> bytes:
+        """A ``message`` object."""
+        return encode_json(build_message(reply, self.model))
+
+    def open_stream(self, start: StreamStart) -> ReplyStream:
+        """Events of one message."""
+        return MessagesStream(start, self.model)
+
+
+class MessagesDialect:
+    """Anthropic Messages."""
+
+    name = "messages"
+    path = "v1/messages"
+    count_path = "v1/messages/count_tokens"
+
+    def build_response_id(self, hex_digits: str) -> str:
+        """``msg_...``, as clients know it."""
+        return f"msg_{hex_digits}"
+
+    def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
+        """Read a body; see the dialect's protocol."""
+        check_owned_fields(body)
+        toolbox = parse_toolbox(body.get("tools"), body.get("tool_choice"))
+        conversation = parse_conversation(body.get("system"), body.get("messages"))
+        output = _read_output(body.get("output_config"))
+        noise = tuple(f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys()))
+        request = TurnRequest(
+            messages=conversation.messages,
+            tools=toolbox.tools,
+            template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
+            sampling=parse_sampling({**body, **_read_stop(body.get("stop_sequences")), **output.sampling}),
+            forwarded={
+                **{name: value for name, value in body.items() if name not in READ_FIELDS | NOISE_FIELDS},
+                **toolbox.forwarded,
+            },
+            dialect=self.name,
+            notes=(*noise, *output.notes, *toolbox.notes, *conversation.notes),
+        )
+        return MessagesCall(request=request, model=read_model(body), wants_stream=read_flag(body, "stream"))
+
+    def choose_status(self, error: TurnkeeperError) -> int:
+        """503 is 529 here."""
+        return messages_error.choose_status(error)
+
+    def render_error(self, error: TurnkeeperError) -> bytes:
+        """Anthropic's error envelope."""
+        return messages_error.render_error(error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Output:
+    """What ``output_config`` asks for."""
+
+    sampling: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def _read_output(value: Any) -> _Output:
+    config = find_object(value, "output_config")
+    notes = tuple(f"left out output_config.{name}" for name in sorted(config) if name != "format")
+    if config.get("format") is None:
+        return _Output(sampling={}, notes=notes)
+    shape = get_object(config["format"], "output_config.format")
+    if shape.get("type") != "json_schema":
+        raise RequestError(
+            f"output_config.format.type must be json_schema, got {shape.get('type')!r}", param="output_config.format"
+        )
+    schema = get_object(shape.get("schema"), "output_config.format.schema")
+    wanted = {"type": "json_schema", "json_schema": {"name": "output", "schema": schema}}
+    return _Output(sampling={"response_format": wanted}, notes=notes)
+
+
+def _read_stop(value: Any) -> JsonObject:
+    sequences = get_list(value, "stop_sequences")
+    if not all(isinstance(text, str) and text for text in sequences):
+        raise RequestError("stop_sequences must be a list of strings, none empty", param="stop_sequences")
+    return {"stop": sequences} if sequences else {}
+
+
+MESSAGES = MessagesDialect()

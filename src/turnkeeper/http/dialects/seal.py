@@ -1,0 +1,42 @@
+"""Signatures of thinking blocks and sealed reasoning: opaque to clients, checked when they come back.
+
+Nothing here is a secret: the marks tell what this server said from what another did, and carry reasoning through
+clients that keep nothing but the opaque field.
+"""
+
+import base64
+import binascii
+from hashlib import blake2b
+
+_PREFIX = "turnkeeper."
+
+
+def sign_thinking(text: str) -> str:
+    """The signature under which a thinking block goes out."""
+    return _PREFIX + _digest(text)
+
+
+def is_signed(text: str, signature: str) -> bool:
+    """Whether the signature is the one this server gave to this text."""
+    return signature == sign_thinking(text)
+
+
+def seal_reasoning(text: str) -> str:
+    """The reasoning as an opaque string that ``open_reasoning`` reads back."""
+    return f"{_PREFIX}{_digest(text)}.{base64.b64encode(text.encode('utf-8', 'surrogatepass')).decode()}"
+
+
+def open_reasoning(sealed: str) -> str | None:
+    """The sealed reasoning; None for what this server did not seal."""
+    digest, _, payload = sealed.removeprefix(_PREFIX).partition(".")
+    if not sealed.startswith(_PREFIX):
+        return None
+    try:
+        text = base64.b64decode(payload, validate=True).decode("utf-8", "surrogatepass")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return text if _digest(text) == digest else None
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=b"reasoning").hexdigest()
