@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sessionkit import Talk, assistant, completion_of, prompt_of, user
+from sessionkit import Talk, assistant, call, completion_of, prompt_of, tool, user
 from turnkeeper.core import Linear, Session, Tree, TurnRequest
 from turnkeeper.matching import TOLERANT, IdPairs, Match, NormalMessage
 
@@ -51,6 +51,18 @@ def test_of_equal_paths_in_other_turns_the_latest_is_gone_on_from() -> None:
     assert talk.begin(user("u"), assistant("a"), user("v"), assistant("b"), user("w")).parent_id == 2
 
 
+def test_names_bound_on_one_path_do_not_stand_in_the_way_of_another() -> None:
+    talk = Talk()
+    for call_id, reply in (("one", "right"), ("two", "wrong")):
+        called = assistant("", tool_calls=[call("f", "{}", call_id)])
+        talk.say(user("u"), reply=called)
+        talk.say(user("u"), called, tool("r", call_id), reply=reply)
+    renamed = assistant("", tool_calls=[call("f", "{}", "x")])
+    pending = talk.begin(user("u"), renamed, tool("r", "x"), assistant("right"), user("v"))
+    assert pending.parent_id == 1
+    assert pending.parent_messages[2] == tool("r", "one")
+
+
 def test_the_longest_path_of_messages_wins_over_the_one_of_most_turns() -> None:
     talk = Talk()
     late = talk.begin(user("u"), assistant("a"), user("v"), assistant("b"), user("w"))
@@ -87,12 +99,12 @@ calls, ask for titles beside the task, or rewrite every reply."""
 def play(session: Session, client: str) -> list[int | None]:
     trace: dict[str, Any] = json.loads((TRACES / f"{client}.json").read_text())
     parents: list[int | None] = []
-    for call in trace["turns"]:
-        if call["protocol"] == "chat":
-            body = call["body"]
+    for sent in trace["turns"]:
+        if sent["protocol"] == "chat":
+            body = sent["body"]
             request = TurnRequest(messages=tuple(body["messages"]), tools=tuple(body.get("tools", ())))
             pending = session.begin(request, at=0.0)
-            session.commit(pending, prompt=prompt_of(), completion=completion_of(call["reply"]), at=0.0)
+            session.commit(pending, prompt=prompt_of(), completion=completion_of(sent["reply"]), at=0.0)
             parents.append(pending.parent_id)
     return parents
 

@@ -186,6 +186,15 @@ def test_the_nearest_turn_may_lie_deeper_where_a_looser_matcher_reaches_it() -> 
     assert (why.difference.index, why.difference.field) == (2, "tool_calls[0].arguments")
 
 
+def test_a_turn_that_a_looser_matcher_reaches_no_deeper_explains_nothing() -> None:
+    talk = Talk(matcher=MATCHERS["strict"])
+    talk.say(*TOLD, reply=CALLED)
+    talk.say(*TOLD, CALLED, tool("r"))
+    talk.say(*TOLD, reply=replay(tool_calls=[call("f", '{"x":1}')]))
+    why = talk.say(*TOLD, CALLED, tool("other")).why
+    assert (why.cause, why.near, why.would_match) == (Cause.INPUT_CHANGED, 1, "")
+
+
 def test_a_first_request_that_is_repeated_is_told_from_longer_ones() -> None:
     talk = Talk()
     talk.say(user("u"), reply="a")

@@ -14,6 +14,7 @@ from sessionkit import Talk, assistant, user
 from turnkeeper.core import DropReason, Label, Linear, Turn
 from turnkeeper.errors import HistoryDivergedError
 from turnkeeper.jsontypes import Message
+from turnkeeper.matching import MATCHERS
 
 
 def history(*texts: str) -> tuple[Message, ...]:
@@ -109,6 +110,17 @@ def test_a_refusal_names_the_sizes_the_first_difference_and_the_way_out() -> Non
         "max_rollback": 1,
         "shared_messages": 1,
     }
+
+
+def test_a_refusal_names_the_matcher_that_would_have_gone_on() -> None:
+    talk = Talk(Linear(), matcher=MATCHERS["strict"])
+    thinking = assistant("a0", reasoning_content="why")
+    talk.say(user("u0"), reply=thinking)
+    talk.say(user("u0"), thinking, user("u1"), reply="a1")
+    with pytest.raises(HistoryDivergedError) as refusal:
+        talk.begin(*history("u0", "a0", "u1", "a1", "u2"))
+    assert refusal.value.hint.startswith("--session-message-matcher tolerant would have matched; ")
+    assert refusal.value.facts["would_match"] == "--session-message-matcher tolerant"
 
 
 def test_a_refusal_of_a_request_that_only_ends_early_says_so() -> None:

@@ -34,6 +34,8 @@ class Cause(StrEnum):
     """The same messages as a sibling: a retry, or a further sample."""
     TOOLS_CHANGED = "tools_changed"
     """Other tools or template arguments than those its path was rendered with."""
+    SUB_AGENT = "sub_agent"
+    """A harness header names a sub-agent, and none of its turns stands here yet that it goes on from."""
     SYSTEM_CHANGED = "system_changed"
     """Another system message: a title request, a sub-agent, another prompt."""
     COMPACTED = "compacted"
@@ -65,10 +67,12 @@ class Explanation:
     """The first difference that kept it from extending ``near``; None where there is no such field."""
     would_match: str = ""
     """The setting under which it would have extended ``near``; empty where none would."""
+    agent: str = ""
+    """The sub-agent that a harness header names; empty for a main agent, or where no header tells."""
 
     def describe(self) -> str:
         """One sentence for a person."""
-        said = str(self.cause).replace("_", " ")
+        said = str(self.cause).replace("_", " ") + (f" {self.agent}" if self.agent else "")
         if self.near is not None:
             said += f" (compared with turn {self.near})"
         if self.difference is not None:
@@ -84,6 +88,8 @@ class Explanation:
             said["difference"] = self.difference.to_json()
         if self.would_match:
             said["would_match"] = self.would_match
+        if self.agent:
+            said["agent"] = self.agent
         return said
 
 

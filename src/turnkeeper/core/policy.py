@@ -8,7 +8,7 @@ from typing import Protocol
 
 from turnkeeper.choices import HistoryKind, OnToolsChange, OnTruncated
 from turnkeeper.core.attach import Attach, Query
-from turnkeeper.core.explain import find_near
+from turnkeeper.core.explain import explain, find_near
 from turnkeeper.core.forest import Forest
 from turnkeeper.core.turn import Turn
 from turnkeeper.errors import HistoryDivergedError
@@ -88,23 +88,27 @@ class Linear:
         common = _count_common(live, beside)
         gone_back = _count_sequential(live[common:], beside[common:])
         if gone_back > self.max_rollback:
-            raise self._refuse(forest, live, common, gone_back, query, matcher)
+            raise self._refuse(forest, attach, query, matcher, common, gone_back)
 
     def live_leaves(self, forest: Forest) -> tuple[TurnId, ...]:
         """The turn committed last."""
         return () if forest.last is None else (forest.last.id,)
 
     def _refuse(
-        self, forest: Forest, live: tuple[Turn, ...], common: int, gone_back: int, query: Query, matcher: Matcher
+        self, forest: Forest, attach: Attach, query: Query, matcher: Matcher, common: int, gone_back: int
     ) -> HistoryDivergedError:
-        parent = live[common - 1].id if common else None
-        near = find_near(forest, parent, (live[common].id,), query, matcher)
+        live = _read_live_path(forest)
+        near = find_near(forest, live[common - 1].id if common else None, (live[common].id,), query, matcher)
         where = near.difference.describe() if near.difference else "the request ends there"
+        parent = None if attach.turn is None else attach.turn.id
+        same_context = self.on_tools_change is OnToolsChange.FORK
+        setting = explain(forest, parent, query, matcher, same_context=same_context).would_match
         shared, asked, stored = near.start + near.matched, len(query.messages), live[-1].path_messages
         return HistoryDivergedError(
             f"the request goes back over {gone_back} turns and at most {self.max_rollback} may be retried: "
             f"its {asked} messages share {shared} with the {stored} of the live path; {where}",
-            hint="side requests, sub-agents and compaction need --use-session-server v2; "
+            hint=(f"{setting} would have matched; " if setting else "")
+            + "side requests, sub-agents and compaction need --use-session-server v2; "
             "--session-max-rollback allows more retries",
             rollback_turns=gone_back,
             max_rollback=self.max_rollback,
@@ -112,6 +116,7 @@ class Linear:
             live_messages=stored,
             shared_messages=shared,
             difference=near.difference.to_json() if near.difference else None,
+            would_match=setting,
         )
 
 

@@ -16,7 +16,9 @@ from dataclasses import replace
 
 from turnkeeper.choices import OnToolsChange, OnTruncated
 from turnkeeper.core.accounting import DropReason, Ledger
+from turnkeeper.core.agent import find_sub_agent
 from turnkeeper.core.attach import Attach, Query, build_query, find_attach, read_appended
+from turnkeeper.core.cause import Cause, Explanation
 from turnkeeper.core.event import (
     Event,
     ReplyDelivered,
@@ -188,6 +190,15 @@ class Session:
     def _find_attach(self, query: Query) -> Attach:
         return find_attach(self.forest, query, self.matcher, same_context=self._same_context)
 
+    def _explain(self, pending: PendingTurn) -> Explanation:
+        """Why the turn is no extension; a root that a sub-agent starts is said to be that."""
+        why = explain(self.forest, pending.parent_id, pending.query, self.matcher, same_context=self._same_context)
+        agent = find_sub_agent(pending.request.headers)
+        if agent is None or pending.parent is not None:
+            return why
+        is_start = why.cause in (Cause.SYSTEM_CHANGED, Cause.OTHER_START)
+        return replace(why, agent=agent, cause=Cause.SUB_AGENT if is_start else why.cause)
+
     @property
     def _same_context(self) -> bool:
         return self.policy.on_tools_change is OnToolsChange.FORK
@@ -264,7 +275,7 @@ class Session:
             context_changed=pending.context_changed,
             carried=sum(message.get("role") == "assistant" for message in pending.appended),
             accepted=pending.accepted,
-            why=explain(self.forest, pending.parent_id, query, self.matcher, same_context=self._same_context),
+            why=self._explain(pending),
         )
 
 
