@@ -2,6 +2,7 @@
 
 from turnkeeper.engines.check import build_completion, check_generation, choose_versions
 from turnkeeper.engines.clock import Clock, SystemClock
+from turnkeeper.engines.connect import connect_engines
 from turnkeeper.engines.engine import (
     Engine,
     EngineReport,
@@ -20,6 +21,7 @@ from turnkeeper.engines.pool import EnginePool, Member
 from turnkeeper.engines.reading import RunnerOptions
 from turnkeeper.engines.runner import TurnOutcome, TurnRunner
 from turnkeeper.engines.sglang import SglangEngine
+from turnkeeper.engines.vllm import VllmEngine
 from turnkeeper.engines.watch import EngineWatch
 
 __all__ = [
@@ -44,8 +46,10 @@ __all__ = [
     "TurnOutcome",
     "TurnRunner",
     "UpdateReport",
+    "VllmEngine",
     "build_completion",
     "build_parser",
     "check_generation",
     "choose_versions",
+    "connect_engines",
 ]

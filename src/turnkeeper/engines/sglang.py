@@ -151,10 +151,7 @@ class SglangEngine:
 
     async def relay(self, call: RelayRequest) -> RelayReply:
         """Pass a call through with the session's routing key."""
-        url = f"{self.url}{call.path}" + (f"?{call.query}" if call.query else "")
-        headers = [*select_request_headers(call.headers), (ROUTING_KEY, call.session_id)]
-        reply = await self._client.call(call.method, url, body=call.body or None, headers=headers)
-        return RelayReply(status=reply.status, headers=select_reply_headers(reply.headers), body=reply.body)
+        return await relay_call(self.url, self._client, call)
 
     async def abort(self, rid: str) -> None:
         """Ask the server, and each worker behind it where it is a router, to give up one attempt."""
@@ -178,6 +175,14 @@ class SglangEngine:
 
     async def close(self) -> None:
         """Nothing to release: the client is the caller's."""
+
+
+async def relay_call(url: str, client: EngineClient, call: RelayRequest) -> RelayReply:
+    """Pass a call through to the server at ``url``, headers selected in both directions."""
+    target = f"{url}{call.path}" + (f"?{call.query}" if call.query else "")
+    headers = [*select_request_headers(call.headers), (ROUTING_KEY, call.session_id)]
+    reply = await client.call(call.method, target, body=call.body or None, headers=headers)
+    return RelayReply(status=reply.status, headers=select_reply_headers(reply.headers), body=reply.body)
 
 
 def read_workers(reply: HttpReply) -> tuple[str, ...]:

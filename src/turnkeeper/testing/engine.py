@@ -27,6 +27,7 @@ from turnkeeper.testing.script import (
     DEFAULT_STOP_ID,
     MoeShape,
     Phase,
+    Sampled,
     ScriptedReply,
     build_chat_reply,
     build_generate_reply,
@@ -35,8 +36,6 @@ from turnkeeper.testing.script import (
     build_stream,
     dump_reply,
 )
-
-GENERATE_PATHS = ("/v1/chat/completions", "/generate")
 
 Respond = Callable[["RecordedRequest"], ScriptedReply]
 """Makes the reply to a call from the call."""
@@ -73,7 +72,9 @@ class _InFlight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
+class Answer:
+    """What goes out on the wire."""
+
     status: int = 200
     body: bytes = b"{}"
     headers: tuple[tuple[str, str], ...] = ()
@@ -131,7 +132,7 @@ class ScriptedEngine:
         self._in_flight: list[_InFlight] = []
         self._running = asyncio.Event()
         self._running.set()
-        self._control: dict[tuple[str, str], Callable[[JsonObject], _Answer]] = {
+        self._control: dict[tuple[str, str], Callable[[JsonObject], Answer]] = {
             ("POST", "/abort_request"): self._on_abort,
             ("POST", "/pause_generation"): self._on_pause,
             ("POST", "/continue_generation"): self._on_continue,
@@ -186,29 +187,35 @@ class ScriptedEngine:
         self.requests.append(request)
         if self.on_request is not None:
             self.on_request(request)
-        if request.path in GENERATE_PATHS and request.method == "POST":
+        if request.method == "POST" and self.is_generation(request.path):
             answer = await self._generate(request, receive)
         else:
-            answer = self._answer(request)
+            answer = self.answer_control(request)
         await _send_answer(answer, send)
 
-    def _answer(self, request: RecordedRequest) -> _Answer:
+    def is_generation(self, path: str) -> bool:
+        """Whether a route takes an entry of the script."""
+        return path in ("/v1/chat/completions", "/generate")
+
+    def answer_control(self, request: RecordedRequest) -> Answer:
+        """The answer of any other route."""
         if given := self.control_answers.get(request.path):
-            return _Answer(status=given[0], body=given[1])
+            return Answer(status=given[0], body=given[1])
         handler = self._control.get((request.method, request.path))
         if handler is None or (request.path == "/ready" and not self.has_ready_route):
-            return _Answer(status=404, body=b'{"detail":"Not Found"}')
+            return Answer(status=404, body=b'{"detail":"Not Found"}')
         return handler(request.json)
 
-    async def _generate(self, request: RecordedRequest, receive: Callable[[], Awaitable[Any]]) -> _Answer:
+    async def _generate(self, request: RecordedRequest, receive: Callable[[], Awaitable[Any]]) -> Answer:
         async with self._arrived:
             self.generations.append(request)
             number = len(self.generations)
             reply = self._take_reply(request)
             self._arrived.notify_all()
-        if problem := self._find_problem(request.json):
-            return _Answer(status=400, body=orjson.dumps({"object": "error", "message": problem, "code": 400}))
-        call = _InFlight(rid=str(request.json.get("rid") or f"scripted-{number}"))
+        asked = self.read_asked(request)
+        if problem := self._find_problem(asked):
+            return Answer(status=400, body=orjson.dumps({"object": "error", "message": problem, "code": 400}))
+        call = _InFlight(rid=str(asked.get("rid") or f"scripted-{number}"))
         self._in_flight.append(call)
         watch = asyncio.create_task(self._watch(call, receive))
         try:
@@ -216,7 +223,7 @@ class ScriptedEngine:
         finally:
             self._in_flight.remove(call)
             watch.cancel()
-        return self._render(request, reply, rid=call.rid, number=number, is_aborted=is_aborted)
+        return self._answer_generate(request, asked, reply, call.rid, number=number, is_aborted=is_aborted)
 
     def _take_reply(self, request: RecordedRequest) -> ScriptedReply:
         if self.script:
@@ -253,53 +260,70 @@ class ScriptedEngine:
             return await _wait_either(call.aborted, self._running)
         return call.aborted.is_set()
 
-    def _render(
-        self, request: RecordedRequest, reply: ScriptedReply, *, rid: str, number: int, is_aborted: bool
-    ) -> _Answer:
+    def _answer_generate(
+        self,
+        request: RecordedRequest,
+        asked: JsonObject,
+        reply: ScriptedReply,
+        rid: str,
+        *,
+        number: int,
+        is_aborted: bool,
+    ) -> Answer:
         headers = tuple(reply.headers.items())
         if reply.body is not None or reply.status != 200:
             raw = b'{"error":{"message":"scripted"}}' if reply.body is None else reply.body
-            return _Answer(status=reply.status, body=raw, headers=headers, fault=reply.fault)
+            return Answer(status=reply.status, body=raw, headers=headers, fault=reply.fault)
         text = reply.text if reply.text is not None else f"reply {number}"
         sampled = build_sampled(reply, text=text, encode=self._encode, stop_id=self._stop_id, is_aborted=is_aborted)
-        meta = build_meta(request.json, reply, sampled, rid=rid, version=self.weight_version, moe=self.moe)
-        if request.path == "/generate":
-            value = build_generate_reply(sampled, meta, text=text)
-        else:
-            shown = replace(reply, tool_calls=()) if is_aborted else reply
-            value = build_chat_reply(request.json, shown, sampled, meta, text=text)
+        meta = build_meta(asked, reply, sampled, rid=rid, version=self.weight_version, moe=self.moe)
+        shown = replace(reply, text=text, tool_calls=() if is_aborted else reply.tool_calls)
+        value = self.render(request, asked, shown, sampled, meta)
         if reply.edit is not None:
             reply.edit(value)
         if request.path == "/generate" and request.json.get("stream"):
             stream = build_stream(value, reply.chunk_ids, is_incremental=self.is_incremental)
-            return _Answer(body=stream, headers=(("content-type", "text/event-stream"), *headers), fault=reply.fault)
-        return _Answer(body=dump_reply(value), headers=headers, fault=reply.fault)
+            return Answer(body=stream, headers=(("content-type", "text/event-stream"), *headers), fault=reply.fault)
+        return Answer(body=dump_reply(value), headers=headers, fault=reply.fault)
+
+    def read_asked(self, request: RecordedRequest) -> JsonObject:
+        """The call under SGLang's names: ``input_ids``, ``rid``, ``return_routed_experts``, ..."""
+        return request.json
+
+    def render(
+        self, request: RecordedRequest, asked: JsonObject, reply: ScriptedReply, sampled: Sampled, meta: JsonObject
+    ) -> JsonObject:
+        """The reply's body, as the route that was called spells it."""
+        text = reply.text or ""
+        if request.path == "/generate":
+            return build_generate_reply(sampled, meta, text=text)
+        return build_chat_reply(asked, reply, sampled, meta, text=text)
 
     # Control routes: what they do to the script's state, and what SGLang answers.
 
-    def _on_abort(self, body: JsonObject) -> _Answer:
+    def _on_abort(self, body: JsonObject) -> Answer:
         self.abort(None if body.get("abort_all") else str(body.get("rid", "")))
-        return _Answer()
+        return Answer()
 
-    def _on_pause(self, body: JsonObject) -> _Answer:
+    def _on_pause(self, body: JsonObject) -> Answer:
         self.pause(str(body.get("mode", "abort")))
-        return _Answer(body=b'{"status":"ok","message":"Generation paused."}')
+        return Answer(body=b'{"status":"ok","message":"Generation paused."}')
 
-    def _on_continue(self, body: JsonObject) -> _Answer:
+    def _on_continue(self, body: JsonObject) -> Answer:
         self.resume()
-        return _Answer(body=b'{"status":"ok","message":"Generation continued."}')
+        return Answer(body=b'{"status":"ok","message":"Generation continued."}')
 
-    def _on_flush(self, body: JsonObject) -> _Answer:
+    def _on_flush(self, body: JsonObject) -> Answer:
         is_idle = not self._in_flight or self.is_paused
-        return _Answer(status=200 if is_idle else 400, body=b"Cache flushed." if is_idle else b"Not idle.")
+        return Answer(status=200 if is_idle else 400, body=b"Cache flushed." if is_idle else b"Not idle.")
 
-    def _on_update(self, body: JsonObject) -> _Answer:
+    def _on_update(self, body: JsonObject) -> Answer:
         self._set_version(body.get("weight_version"), aborts=bool(body.get("abort_all_requests", False)))
-        return _Answer(body=b'{"success":true,"message":"Succeeded to update model weights."}')
+        return Answer(body=b'{"success":true,"message":"Succeeded to update model weights."}')
 
-    def _on_version(self, body: JsonObject) -> _Answer:
+    def _on_version(self, body: JsonObject) -> Answer:
         self._set_version(body.get("new_version"), aborts=bool(body.get("abort_all_requests", True)))
-        return _Answer(body=b'{"success":true}')
+        return Answer(body=b'{"success":true}')
 
     def _set_version(self, label: object, *, aborts: bool) -> None:
         if aborts:
@@ -307,18 +331,18 @@ class ScriptedEngine:
         if label is not None:
             self.weight_version = str(label)
 
-    def _on_memory(self, body: JsonObject) -> _Answer:
-        return _Answer(status=400 if self._in_flight else 200)
+    def _on_memory(self, body: JsonObject) -> Answer:
+        return Answer(status=400 if self._in_flight else 200)
 
-    def _on_info(self, body: JsonObject) -> _Answer:
+    def _on_info(self, body: JsonObject) -> Answer:
         info = {"model_path": "scripted", "weight_version": self.weight_version, "context_length": self.context_length}
-        return _Answer(body=orjson.dumps(info))
+        return Answer(body=orjson.dumps(info))
 
-    def _on_ready(self, body: JsonObject) -> _Answer:
-        return _Answer(status=503 if self.is_paused else 200)
+    def _on_ready(self, body: JsonObject) -> Answer:
+        return Answer(status=503 if self.is_paused else 200)
 
-    def _on_models(self, body: JsonObject) -> _Answer:
-        return _Answer(body=b'{"object":"list","data":[{"id":"scripted","object":"model"}]}')
+    def _on_models(self, body: JsonObject) -> Answer:
+        return Answer(body=b'{"object":"list","data":[{"id":"scripted","object":"model"}]}')
 
 
 async def _wait_either(first: asyncio.Event, second: asyncio.Event) -> bool:
@@ -360,7 +384,7 @@ async def _read_request(scope: Any, receive: Callable[[], Awaitable[Any]]) -> Re
     )
 
 
-async def _send_answer(answer: _Answer, send: Callable[[Any], Awaitable[None]]) -> None:
+async def _send_answer(answer: Answer, send: Callable[[Any], Awaitable[None]]) -> None:
     if answer.fault is Phase.HEADERS:
         _cut_connection(send)
         return
