@@ -10,28 +10,24 @@ from pathlib import Path
 
 import orjson
 
-from turnkeeper.choices import EngineKind, EngineWire
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.engines import (
     Clock,
     Engine,
     EngineClient,
-    EnginePool,
     EngineWatch,
     Gate,
-    Member,
     RunnerOptions,
-    SglangEngine,
-    SglangGenerateEngine,
     SystemClock,
     TurnRunner,
     build_parser,
+    connect_engines,
 )
 from turnkeeper.engines.http import choose_pool_size, raise_file_limit
 from turnkeeper.engines.joining import ParseMessage
 from turnkeeper.errors import ConfigError, EngineError
-from turnkeeper.jsontypes import JsonObject, is_object
+from turnkeeper.jsontypes import JsonObject, Message, is_object
 from turnkeeper.matching import load_matcher
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Checkpoint, Renderer, build_renderer
@@ -174,24 +170,19 @@ def load_checkpoint(config: ResolvedConfig) -> Checkpoint:
 
 
 def build_engine(config: ResolvedConfig, client: EngineClient, parse: ParseMessage | None = None) -> Engine:
-    """The engines behind one seam; without ``parse`` only for probes.
-
-    Raises:
-        ConfigError: an engine that is not served.
-    """
-    if config.engine.engine is EngineKind.VLLM:
-        raise ConfigError("--engine vllm is not served yet", hint="--engine sglang")
-    members = [
-        Member(url=url, engine=_build_member(config, url, client, parse))
-        for url in (each.rstrip("/") for each in config.engine.backend_url)
-    ]
-    return members[0].engine if len(members) == 1 else EnginePool(members, now=time.monotonic)
+    """The engines behind one seam; without ``parse`` only for probes."""
+    return connect_engines(
+        config.engine.backend_url,
+        client,
+        kind=config.engine.engine,
+        wire=config.engine.engine_wire,
+        parse=parse or _parse_nothing,
+        now=time.monotonic,
+    )
 
 
-def _build_member(config: ResolvedConfig, url: str, client: EngineClient, parse: ParseMessage | None) -> SglangEngine:
-    if config.engine.engine_wire is EngineWire.GENERATE and parse is not None:
-        return SglangGenerateEngine(url, client, parse)
-    return SglangEngine(url, client)
+def _parse_nothing(*_: object) -> Message:
+    raise AssertionError("an engine that is only probed was asked to generate")
 
 
 def _choose_pool_size(config: ResolvedConfig) -> int:
