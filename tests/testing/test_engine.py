@@ -122,6 +122,11 @@ async def test_any_status_with_headers(http: aiohttp.ClientSession) -> None:
         assert (response.status, response.headers["retry-after"]) == (429, "7")
 
 
+async def test_a_chat_call_without_ids_is_rendered_by_the_engine(http: aiohttp.ClientSession) -> None:
+    async with running(ScriptedEngine()) as url:
+        assert (await chat(http, url, input_ids=None))["meta_info"]["prompt_tokens"] == len("hi")
+
+
 async def test_the_last_word_is_the_edit(http: aiohttp.ClientSession) -> None:
     def spoil(reply: dict[str, Any]) -> None:
         reply["choices"][0]["meta_info"]["output_token_logprobs"][0][0] = float("-inf")
@@ -133,7 +138,7 @@ async def test_the_last_word_is_the_edit(http: aiohttp.ClientSession) -> None:
 
 async def test_what_the_engine_cannot_take_is_a_400(http: aiohttp.ClientSession) -> None:
     async with running(ScriptedEngine(context_length=4)) as url:
-        for fields in ({"input_ids": None}, {"input_ids": [1] * 4}, {"routed_experts_start_len": 4}):
+        for fields in ({"input_ids": None, "messages": []}, {"input_ids": [1] * 4}, {"routed_experts_start_len": 4}):
             async with http.post(f"{url}/v1/chat/completions", json=body(**fields)) as response:
                 assert response.status == 400
 

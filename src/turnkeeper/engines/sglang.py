@@ -4,7 +4,8 @@ Owns the layout of that request and reply, and the worker routes beside it. The 
 gets ids, and parses only its own output into a message. Whether the numbers of a reply agree is `check`'s business.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import orjson
@@ -196,15 +197,39 @@ def read_workers(reply: HttpReply) -> tuple[str, ...]:
 
 
 async def probe_server(url: str, client: EngineClient) -> EngineReport:
-    """What one server says of itself. An older build has no ``/ready``: then ``/model_info`` alone decides."""
+    """What one server says of itself, and a router of its workers.
+
+    An older build has no ``/ready``: then ``/model_info`` alone decides. A router has neither, so its workers are
+    asked: it is paused when any of them is, and has a version when all of them have the same.
+    """
     try:
         ready = await client.call("GET", f"{url}/ready", timeout_s=CONTROL_TIMEOUT_S)
         info = await client.call("GET", f"{url}/model_info", timeout_s=CONTROL_TIMEOUT_S)
         if info.status == 404:
+            workers = read_workers(await client.call("GET", f"{url}/workers", timeout_s=CONTROL_TIMEOUT_S))
+            if workers:
+                reports = await asyncio.gather(*(probe_server(worker, client) for worker in workers))
+                return join_reports(url, reports)
             info = await client.call("GET", f"{url}/get_model_info", timeout_s=CONTROL_TIMEOUT_S)
     except EngineError as error:
         return EngineReport(url=url, state=EngineState.UNREACHABLE, error=str(error))
     return read_report(url, ready.status, _read_object(info))
+
+
+def join_reports(url: str, reports: Sequence[EngineReport]) -> EngineReport:
+    """A router's report, from those of its workers. The router itself is there, whatever its workers are."""
+    found = [report for report in reports if report.state is not EngineState.UNREACHABLE]
+    versions = {report.weight_version for report in found}
+    lengths = [report.context_length for report in found if report.context_length is not None]
+    is_paused = any(report.state is EngineState.PAUSED for report in found)
+    return EngineReport(
+        url=url,
+        state=EngineState.PAUSED if is_paused else EngineState.SERVING,
+        kind="sglang",
+        model=next((report.model for report in found), ""),
+        weight_version=versions.pop() if len(versions) == 1 else None,
+        context_length=min(lengths, default=None),
+    )
 
 
 def read_report(url: str, ready_status: int, info: Mapping[str, Any]) -> EngineReport:

@@ -233,7 +233,7 @@ class ScriptedEngine:
     def _find_problem(self, body: JsonObject) -> str | None:
         ids: object = body.get("input_ids")
         if not isinstance(ids, list) or not ids:
-            return "input_ids: this engine takes nothing else"
+            return "neither input_ids nor messages"
         count = len(cast(list[object], ids))
         if count >= self.context_length:
             return (
@@ -287,8 +287,14 @@ class ScriptedEngine:
         return Answer(body=dump_reply(value), headers=headers, fault=reply.fault)
 
     def read_asked(self, request: RecordedRequest) -> JsonObject:
-        """The call under SGLang's names: ``input_ids``, ``rid``, ``return_routed_experts``, ..."""
-        return request.json
+        """The call under SGLang's names: ``input_ids``, ``rid``, ``return_routed_experts``, ...
+
+        A chat call without ids is rendered here, as a real engine does when a router dropped them.
+        """
+        if request.json.get("input_ids") or not request.json.get("messages"):
+            return request.json
+        text = "".join(str(message.get("content")) for message in request.json["messages"])
+        return {**request.json, "input_ids": [16 + byte for byte in text.encode()]}
 
     def render(
         self, request: RecordedRequest, asked: JsonObject, reply: ScriptedReply, sampled: Sampled, meta: JsonObject

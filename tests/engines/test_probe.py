@@ -1,0 +1,203 @@
+"""Does a route keep what a turn needs?
+
+1. A sound route has no problem, with rows and without.
+2. A missing flag, a whole payload, prompt rows that no forward produced, a build without the indexer: each is named.
+3. A router that drops fields is told from an engine at fault by asking its workers directly.
+4. An engine that is not there or paused is a state, not a problem; one that gives no answer is said to.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import aiohttp
+import numpy as np
+import orjson
+import pybase64
+import pytest
+
+from turnkeeper.core.tokens import freeze_ids
+from turnkeeper.engines.engine import EngineState
+from turnkeeper.engines.http import EngineClient, HttpReply
+from turnkeeper.engines.probe import Question, check_route, explain, read_router_name
+from turnkeeper.engines.sglang import SglangEngine
+from turnkeeper.routing import RoutingShape
+from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
+from turnkeeper.testing.script import MoeShape, ScriptedReply
+from turnkeeper.testing.serve import running
+
+SHAPE = RoutingShape(layers=2, topk=2, experts=8)
+IDS = freeze_ids([11, 12, 13, 14, 15])
+
+
+@pytest.fixture
+async def client() -> AsyncGenerator[EngineClient]:
+    client = EngineClient()
+    yield client
+    await client.close()
+
+
+async def check(client: EngineClient, url: str, *, timeout_s: float = 5.0, **asked: Any) -> tuple[str, ...]:
+    question = Question(prompt_ids=IDS, **asked)
+    report = await check_route(
+        url, client, question, connect=lambda each: SglangEngine(each, client), timeout_s=timeout_s
+    )
+    return report.problems
+
+
+class DroppingRouter:
+    """A router that passes on only the fields it knows, and answers control routes with 404."""
+
+    def __init__(self, worker: str, *drops: str) -> None:
+        self.worker = worker
+        self.drops = drops
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        body = b""
+        while (message := await receive()).get("more_body"):
+            body += message["body"]
+        body += message.get("body", b"")
+        status, answer = await self._answer(scope["path"], body)
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": answer})
+
+    async def _answer(self, path: str, body: bytes) -> tuple[int, bytes]:
+        if path == "/workers":
+            return 200, orjson.dumps({"workers": [{"url": self.worker}]})
+        if path != "/v1/chat/completions":
+            return 404, b""
+        kept = {name: value for name, value in orjson.loads(body).items() if name not in self.drops}
+        async with aiohttp.ClientSession() as session, session.post(self.worker + path, json=kept) as response:
+            return response.status, await response.read()
+
+
+@pytest.mark.parametrize("addition", [True, False])
+@pytest.mark.parametrize("shape", [SHAPE, None])
+async def test_a_sound_route_has_no_problem(client: EngineClient, shape: RoutingShape | None, addition: bool) -> None:
+    engine = ScriptedEngine(moe=MoeShape())
+    async with running(engine) as url:
+        assert await check(client, url, shape=shape, use_addition_r3=addition, wants_indexer=True) == ()
+    sent = engine.generations[0].json
+    assert ("routed_experts_start_len" in sent) == (shape is not None and addition)
+    assert len(engine.generations) == 1
+
+
+def _send_whole(value: dict[str, Any]) -> None:
+    meta = value["choices"][0]["meta_info"]
+    rows = np.frombuffer(pybase64.b64decode(meta["routed_experts"]), "<i4").reshape(-1, 2, 2)
+    meta["routed_experts"] = pybase64.b64encode(np.concatenate([rows[:1], rows]).tobytes()).decode()
+
+
+def _spoil_prompt_rows(value: dict[str, Any]) -> None:
+    meta = value["choices"][0]["meta_info"]
+    rows = np.frombuffer(pybase64.b64decode(meta["routed_experts"]), "<i4").reshape(-1, 2, 2).copy()
+    rows[:2] = 0
+    meta["routed_experts"] = pybase64.b64encode(rows.tobytes()).decode()
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked", "said"),
+    [
+        pytest.param(ScriptedEngine(), {"shape": SHAPE}, "--enable-return-routed-experts", id="flag missing"),
+        pytest.param(
+            ScriptedEngine(default=ScriptedReply(edit=_send_whole), moe=MoeShape()),
+            {"shape": SHAPE},
+            "ignored routed_experts_start_len",
+            id="start dropped",
+        ),
+        pytest.param(
+            ScriptedEngine(default=ScriptedReply(edit=_spoil_prompt_rows), moe=MoeShape()),
+            {"shape": SHAPE},
+            "prefill/decode",
+            id="disaggregated",
+        ),
+        pytest.param(
+            ScriptedEngine(moe=MoeShape(layers=3)), {"shape": SHAPE}, "wrong_length", id="another model's layers"
+        ),
+        pytest.param(ScriptedEngine(), {"wants_indexer": True}, "indexer_topk", id="no indexer"),
+        pytest.param(ScriptedEngine(context_length=4), {}, "context length", id="length refused"),
+        pytest.param(ScriptedEngine(default=ScriptedReply(status=401)), {}, "answered 401", id="key refused"),
+    ],
+)
+async def test_an_engine_at_fault_is_named(
+    client: EngineClient, engine: ScriptedEngine, asked: dict[str, Any], said: str
+) -> None:
+    async with running(engine) as url:
+        [problem] = await check(client, url, **asked)
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("drops", "said"),
+    [
+        (("input_ids", "return_meta_info"), "meta_info"),
+        (("input_ids",), "prompt ids were sent but prompt_tokens is"),
+        (("return_routed_experts", "routed_experts_start_len"), "routed_experts"),
+    ],
+)
+async def test_a_router_that_drops_fields_is_at_fault(client: EngineClient, drops: tuple[str, ...], said: str) -> None:
+    async with running(ScriptedEngine(moe=MoeShape())) as worker, running(DroppingRouter(worker, *drops)) as url:
+        [problem] = await check(client, url, shape=SHAPE)
+    assert f"the router at {url} (sglang-router) is at fault, since its worker {worker}" in problem
+    assert said in problem
+
+
+async def test_an_engine_behind_a_router_is_at_fault(client: EngineClient) -> None:
+    async with running(ScriptedEngine()) as worker, running(DroppingRouter(worker)) as url:
+        [problem] = await check(client, url, shape=SHAPE)
+    assert problem.startswith(f"the worker {worker} behind {url} is at fault")
+    assert "--enable-return-routed-experts" in problem
+
+
+async def test_a_router_is_as_its_workers_are(client: EngineClient) -> None:
+    worker = ScriptedEngine(weight_version="5")
+    async with running(worker) as worker_url, running(DroppingRouter(worker_url)) as url:
+        router = SglangEngine(url, client)
+        [report] = await router.probe()
+        assert (report.url, report.state, report.weight_version) == (url, EngineState.SERVING, "5")
+        worker.pause("retract")
+        assert [each.state for each in await router.probe()] == [EngineState.PAUSED]
+        await router.abort("r-1")
+    assert worker.requests[-1].json == {"rid": "r-1", "abort_all": False}
+
+
+async def test_an_engine_that_is_not_there_or_paused_is_a_state(client: EngineClient) -> None:
+    engine = ScriptedEngine()
+    engine.pause("retract")
+    async with running(engine) as url:
+        assert await check(client, url) == ()
+    with unreachable_url() as url:
+        assert await check(client, url) == ()
+    assert not engine.generations
+
+
+async def test_an_engine_that_gives_no_answer_is_said_to(client: EngineClient) -> None:
+    async with running(ScriptedEngine(default=ScriptedReply(wait=asyncio.Event()))) as url:
+        [problem] = await check(client, url, timeout_s=0.05)
+    assert "no answer within 0.05 s" in problem
+
+
+def test_one_sound_worker_is_enough_to_blame_the_router() -> None:
+    text = explain("http://r", "p", {"http://a": "bad", "http://b": ""}, name="smg")
+    assert "http://r (smg)" in text
+    assert "http://b" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "name"),
+    [
+        (404, (("X-Smg-Error-Code", "unknown_url"),), b"{}", "smg"),
+        (404, (), b"", "sglang-router"),
+        (404, (), b"Not Found", "a router"),
+        (200, (), b"", "a router"),
+    ],
+)
+def test_routers_are_told_by_how_they_refuse(
+    status: int, headers: tuple[tuple[str, str], ...], body: bytes, name: str
+) -> None:
+    assert read_router_name(HttpReply(url="http://r", status=status, headers=headers, body=body)) == name
