@@ -13,7 +13,7 @@ from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.engines import EngineClient
 from turnkeeper.errors import ConfigError
 from turnkeeper.http.serve import serve
-from turnkeeper.service.build import build_engine
+from turnkeeper.service.build import check_routes
 from turnkeeper.workers import read_task, run_group
 
 _KILL_MARGIN_S = 10.0
@@ -45,14 +45,14 @@ def serve_workers(config: ResolvedConfig) -> int:
 
 
 async def check_engines(config: ResolvedConfig) -> None:
-    """Ask every engine once.
+    """Ask every engine once, with a generation of two tokens.
 
     Raises:
         ConfigError: one does not answer, or is unfit for what is asked of it; names all of them.
     """
     client = EngineClient(timeout_s=config.timeouts.engine_timeout_s)
     try:
-        reports = await build_engine(config, client).probe()
+        reports = await check_routes(config, client)
     finally:
         await client.close()
     problems = [

@@ -1,5 +1,6 @@
 """From options to a service: reads the checkpoint, makes the engines' clients, joins the parts. Wiring only."""
 
+import asyncio
 import logging
 import secrets
 import time
@@ -12,10 +13,12 @@ import orjson
 
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import (
     Clock,
     Engine,
     EngineClient,
+    EngineReport,
     EngineWatch,
     Gate,
     RunnerOptions,
@@ -26,6 +29,7 @@ from turnkeeper.engines import (
 )
 from turnkeeper.engines.http import choose_pool_size, raise_file_limit
 from turnkeeper.engines.joining import ParseMessage
+from turnkeeper.engines.probe import Question, check_route
 from turnkeeper.errors import ConfigError, EngineError
 from turnkeeper.jsontypes import JsonObject, Message, is_object
 from turnkeeper.matching import load_matcher
@@ -182,7 +186,33 @@ def build_engine(config: ResolvedConfig, client: EngineClient, parse: ParseMessa
 
 
 def _parse_nothing(*_: object) -> Message:
-    raise AssertionError("an engine that is only probed was asked to generate")
+    """Stands in for a parser where nobody reads the message."""
+    return {"role": "assistant", "content": ""}
+
+
+async def check_routes(config: ResolvedConfig, client: EngineClient) -> tuple[EngineReport, ...]:
+    """Ask each engine for one short generation, to see whether its route keeps what turns need.
+
+    Raises:
+        ConfigError: the checkpoint does not say how the model routes.
+    """
+    question = Question(
+        prompt_ids=freeze_ids(range(1, 9)),
+        shape=_read_shape(config, load_checkpoint(config).config)
+        if config.routing.use_rollout_routing_replay
+        else None,
+        use_addition_r3=config.use_addition_r3,
+        wants_indexer=config.routing.use_rollout_indexer_replay,
+    )
+
+    def connect(url: str) -> Engine:
+        engine = config.engine
+        return connect_engines(
+            [url], client, kind=engine.engine, wire=engine.engine_wire, parse=_parse_nothing, now=time.monotonic
+        )
+
+    checks = [check_route(url, client, question, connect=connect) for url in config.engine.backend_url]
+    return tuple(await asyncio.gather(*checks))
 
 
 def _choose_pool_size(config: ResolvedConfig) -> int:
@@ -221,7 +251,7 @@ def _build_runner_options(config: ResolvedConfig, renderer: Renderer, checkpoint
         on_abort=config.engine.on_abort,
         abort_grace_s=config.timeouts.abort_grace_s,
         gate_timeout_s=config.timeouts.gate_timeout_s,
-        max_attempts=config.engine.abort_attempts,
+        max_attempts=config.engine.abort_attempts + 1,
         shape=_read_shape(config, checkpoint_config),
         on_bad_rows=config.routing.on_bad_rows,
         rows_kept=config.routing.r3_rows,
