@@ -1,5 +1,7 @@
 # Everything a newcomer runs. Each target makes what it needs; nothing but Python 3.11+, git and make is expected.
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p && break; done)
+# The first Python that starts and is new enough; a name on the PATH may be a shim of nothing.
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
@@ -8,7 +10,7 @@ export PYTHONUNBUFFERED := 1
 
 # The stamps remember which pyproject.toml an environment was made from.
 $(VENV)/.made:
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("turnkeeper needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
+	@test -n "$(PYTHON)" || { echo "turnkeeper needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	@touch $@
