@@ -55,7 +55,8 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
     options.folder.mkdir(parents=True, exist_ok=True)
     checkpoints = _write_checkpoints(options.folder)
     async with running_stack(options.folder, mode=options.mode, checkpoint=checkpoints[0]) as stack:
-        outcomes = await _play_all(options, stack, Trainer(stack, options.mode, checkpoints[1]), progress)
+        trainer = Trainer(stack, options.mode, checkpoints[1], rollouts=options.tasks * options.rollouts)
+        outcomes = await _play_all(options, stack, trainer, progress)
     seconds = time.monotonic() - started
     write_outcomes(options.folder, outcomes)
     _write_run(options, checkpoints, seconds)

@@ -4,7 +4,10 @@ It trains nothing. It does to engines and session server what a trainer does bet
 """
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
+
+import orjson
 
 from turnkeeper.choices import PauseMode
 from turnkeeper.demo.stack import Stack
@@ -13,14 +16,21 @@ from turnkeeper.engines import EngineClient, EngineFleet, SystemClock, UpdateRep
 DUE = 0.25
 """The share of finished rollouts at which the update begins: the others are in flight or still to come."""
 
+MOST_BUSY = 4
+"""So many calls are running when the pause begins, fewer in a small run: it has to meet some in mid-generation."""
+
+BUSY_TIMEOUT_S = 20.0
+LOOK_INTERVAL_S = 0.01
+
 NEW_VERSION = "1"
 
 
 class Trainer:
     """Updates all engines once, in the run's pause mode."""
 
-    def __init__(self, stack: Stack, mode: PauseMode, checkpoint: Path) -> None:
-        """Prepare the update to ``checkpoint``."""
+    def __init__(self, stack: Stack, mode: PauseMode, checkpoint: Path, *, rollouts: int) -> None:
+        """Prepare the update to ``checkpoint`` in a run of so many rollouts."""
+        self._busy = max(1, min(MOST_BUSY, rollouts // 4))
         self._stack = stack
         self._mode = mode
         self._checkpoint = checkpoint
@@ -32,7 +42,7 @@ class Trainer:
             self._is_due.set()
 
     async def update_once(self) -> UpdateReport:
-        """Wait until the update is due, then run it.
+        """Wait until the update is due and the engines are busy, then run it.
 
         Raises:
             EngineError: an engine refused a step.
@@ -40,6 +50,7 @@ class Trainer:
         await self._is_due.wait()
         client = EngineClient()
         try:
+            await self._wait_until_busy(client)
             fleet = EngineFleet(
                 self._stack.engine_urls,
                 client=client,
@@ -50,3 +61,14 @@ class Trainer:
             return await fleet.update_from_disk(str(self._checkpoint), NEW_VERSION)
         finally:
             await client.close()
+
+    async def _wait_until_busy(self, client: EngineClient) -> None:
+        """A run so small that its engines are never busy goes on after a while; its audit says what was in flight."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BUSY_TIMEOUT_S):
+                while await self._count_running(client) < self._busy:  # noqa: ASYNC110 - engines send no event
+                    await asyncio.sleep(LOOK_INTERVAL_S)
+
+    async def _count_running(self, client: EngineClient) -> int:
+        replies = [await client.call("GET", f"{url}/server_info") for url in self._stack.engine_urls]
+        return sum(orjson.loads(reply.body)["internal_states"][0]["num_running_reqs"] for reply in replies)
