@@ -1,0 +1,188 @@
+"""The items of a Responses conversation as canonical messages.
+
+Neighbouring items of the assistant (reasoning, message, calls) are one assistant message, as they are one reply.
+Reasoning is matched by its text; where a client kept only ``encrypted_content``, the text is read from there if this
+server sealed it. Items that nobody here can replay are refused by their type.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnkeeper.errors import RequestError
+from turnkeeper.http.dialects.canon import order_results
+from turnkeeper.http.dialects.fields import find_text, get_list, get_name, get_object, get_text
+from turnkeeper.http.dialects.responses_tools import join_name, write_custom_input
+from turnkeeper.http.dialects.seal import open_reasoning
+from turnkeeper.http.jsonbody import describe_json
+from turnkeeper.jsontypes import JsonObject, Message, is_array
+
+TEXT_PARTS = ("input_text", "output_text", "text")
+RAW_CALL_PREFIX = "ctcraw_"
+"""Item ids of custom calls whose sampled arguments were no string in an object: the input is the arguments' text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """Messages in canonical form, with what was left out or changed on the way."""
+
+    messages: tuple[Message, ...]
+    notes: tuple[str, ...]
+
+
+def parse_conversation(instructions: Any, items: Any) -> Conversation:
+    """Read ``instructions`` and ``input``.
+
+    Raises:
+        RequestError: by the path of the field.
+    """
+    reader = _Reader()
+    text = find_text(instructions, "instructions")
+    if text:
+        reader.messages.append({"role": "system", "content": text})
+    if isinstance(items, str):
+        reader.messages.append({"role": "user", "content": items})
+    elif is_array(items) and items:
+        for index, item in enumerate(items):
+            reader.add(get_object(item, f"input[{index}]"), f"input[{index}]")
+    else:
+        found = "an empty list" if items == [] else describe_json(items)
+        raise RequestError(f"input must be a string or a list with at least one item, got {found}", param="input")
+    reader.flush()
+    return Conversation(messages=order_results(reader.messages), notes=tuple(dict.fromkeys(reader.notes)))
+
+
+@dataclass(slots=True)
+class _Draft:
+    """An assistant message while its items are read."""
+
+    reasoning: list[str] = field(default_factory=list[str])
+    texts: list[str] = field(default_factory=list[str])
+    calls: list[JsonObject] = field(default_factory=list[JsonObject])
+
+    def build(self) -> Message:
+        message: JsonObject = {"role": "assistant", "content": "".join(self.texts)}
+        if any(self.reasoning):
+            message["reasoning_content"] = "".join(self.reasoning)
+        return message | ({"tool_calls": self.calls} if self.calls else {})
+
+
+class _Reader:
+    """Reads items and keeps notes."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.notes: list[str] = []
+        self._draft: _Draft | None = None
+        self._readers: dict[str, Callable[[JsonObject, str], None]] = {
+            "message": self._add_message,
+            "reasoning": self._add_reasoning,
+            "function_call": self._add_call,
+            "custom_tool_call": self._add_custom_call,
+            "function_call_output": self._add_output,
+            "custom_tool_call_output": self._add_output,
+        }
+
+    def add(self, item: JsonObject, where: str) -> None:
+        kind = item.get("type") or ("message" if "role" in item else None)
+        read = self._readers.get(kind) if isinstance(kind, str) else None
+        if read is None:
+            raise RequestError(
+                f"{where}.type {kind!r} is not served",
+                hint=_HINTS.get(str(kind), f"known: {', '.join(self._readers)}"),
+                param=f"{where}.type",
+            )
+        read(item, where)
+
+    def flush(self) -> None:
+        """End the assistant message that is being read."""
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            self.messages.append(draft.build())
+
+    def _open(self) -> _Draft:
+        if self._draft is None:
+            self._draft = _Draft()
+        return self._draft
+
+    def _add_message(self, item: JsonObject, where: str) -> None:
+        role = item.get("role")
+        if role not in ("user", "system", "developer", "assistant"):
+            raise RequestError(
+                f"{where}.role must be user, system, developer or assistant, got {role!r}", param=f"{where}.role"
+            )
+        text = _read_content(item.get("content"), f"{where}.content")
+        if role == "assistant":
+            self._open().texts.append(text)
+            return
+        self.flush()
+        self.messages.append({"role": "system" if role == "developer" else role, "content": text})
+
+    def _add_reasoning(self, item: JsonObject, where: str) -> None:
+        said = _join_texts(item.get("content"), f"{where}.content")
+        said = said or _join_texts(item.get("summary"), f"{where}.summary")
+        sealed = find_text(item.get("encrypted_content"), f"{where}.encrypted_content")
+        opened = open_reasoning(sealed) if sealed else None
+        if sealed and opened is None:
+            self.notes.append("reasoning came back sealed by another server: it is matched by its text")
+        self._open().reasoning.append(said or opened or "")
+
+    def _add_call(self, item: JsonObject, where: str) -> None:
+        self._put_call(item, where, get_text(item.get("arguments"), f"{where}.arguments"))
+
+    def _add_custom_call(self, item: JsonObject, where: str) -> None:
+        text = get_text(item.get("input"), f"{where}.input")
+        is_raw = find_text(item.get("id"), f"{where}.id").startswith(RAW_CALL_PREFIX)
+        self._put_call(item, where, text if is_raw else write_custom_input(text))
+
+    def _put_call(self, item: JsonObject, where: str, arguments: str) -> None:
+        namespace = find_text(item.get("namespace"), f"{where}.namespace")
+        name = join_name(namespace, get_name(item.get("name"), f"{where}.name"))
+        call_id = get_text(item.get("call_id"), f"{where}.call_id")
+        function = {"name": name, "arguments": arguments}
+        self._open().calls.append({"id": call_id, "type": "function", "function": function})
+
+    def _add_output(self, item: JsonObject, where: str) -> None:
+        self.flush()
+        call_id = get_text(item.get("call_id"), f"{where}.call_id")
+        text = _read_content(item.get("output"), f"{where}.output")
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+
+
+_HINTS = {
+    "item_reference": "nothing is stored by item: send the item itself",
+    "compaction": "send the conversation as messages",
+}
+
+
+def _read_content(value: Any, where: str) -> str:
+    """A string, or text parts joined."""
+    if isinstance(value, str):
+        return value
+    if not is_array(value):
+        raise RequestError(f"{where} must be a string or a list of parts, got {describe_json(value)}", param=where)
+    return "".join(
+        _read_part(get_object(part, f"{where}[{index}]"), f"{where}[{index}]") for index, part in enumerate(value)
+    )
+
+
+def _read_part(part: JsonObject, where: str) -> str:
+    kind = part.get("type")
+    if kind == "refusal":
+        return get_text(part.get("refusal"), f"{where}.refusal")
+    if kind not in TEXT_PARTS:
+        raise RequestError(
+            f"{where}.type {kind!r} is not served: sessions hold text only",
+            hint="images and files cannot be replayed token by token",
+            param=f"{where}.type",
+        )
+    return get_text(part.get("text"), f"{where}.text")
+
+
+def _join_texts(value: Any, where: str) -> str:
+    """The texts of a reasoning item's parts, whatever their type; empty where there are none."""
+    parts = get_list(value, where)
+    return "".join(
+        get_text(get_object(part, f"{where}[{index}]").get("text"), f"{where}[{index}].text")
+        for index, part in enumerate(parts)
+    )
