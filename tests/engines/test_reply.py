@@ -95,7 +95,7 @@ def test_putting_the_payloads_back_gives_the_value(value: dict[str, object], asc
             return {key: restore(part) for key, part in item.items()}
         if isinstance(item, list):
             return [restore(part) for part in item]
-        return reply.payloads[item].decode() if isinstance(item, int) and not isinstance(item, bool) else item
+        return bytes(reply.payloads[item]).decode() if isinstance(item, int) and not isinstance(item, bool) else item
 
     assert restore(reply.value) == value
 

@@ -111,9 +111,9 @@ class Generation:
     """The engine's own version spans over completion positions; None when it sends none."""
     num_retractions: int = 0
     """How often the request lost its KV and was prefilled again."""
-    routed_experts: bytes | None = None
+    routed_experts: bytes | memoryview | None = None
     """The routing payload as it stood in the reply, base64; None when absent."""
-    indexer_topk: bytes | None = None
+    indexer_topk: bytes | memoryview | None = None
     """The raw indexer payload, base64 of int32; None when absent."""
     indexer_layers: int | None = None
     """The layer count of the indexer payload, as the engine states it."""

@@ -208,7 +208,7 @@ class StreamedReply:
             "output_ids": streamed.tolist(),
             "meta_info": {**meta, "output_token_logprobs": self._pairs},
         }
-        return JsonReply(value=value, payloads=last.payloads)
+        return JsonReply(value=value, payloads=last.payloads, is_strict=last.is_strict)
 
 
 def _build_stream_error(error: object, url: str) -> Exception:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.core.turn import VersionSpan
 from turnkeeper.engines.engine import ABORT, Generation
-from turnkeeper.engines.reply import JsonReply, expect_object, replace_nonfinite
+from turnkeeper.engines.reply import JsonReply, clean_numbers, expect_object
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.jsontypes import JsonObject
 
@@ -66,8 +66,8 @@ def build_generation(
         routed_experts=reply.take_payload(meta, "routed_experts"),
         indexer_topk=reply.take_payload(meta, "indexer_topk"),
         indexer_layers=_read_count(meta, "indexer_topk_num_layers"),
-        meta=replace_nonfinite({key: value for key, value in meta.items() if key not in _CUT_META}),
-        choice_logprobs=replace_nonfinite(choice_logprobs) if isinstance(choice_logprobs, dict) else None,
+        meta=clean_numbers(reply, {key: value for key, value in meta.items() if key not in _CUT_META}),
+        choice_logprobs=clean_numbers(reply, choice_logprobs) if isinstance(choice_logprobs, dict) else None,
         response_id=str(top.get("id") or meta.get("id") or ""),
         model=str(top.get("model") or ""),
         url=url,

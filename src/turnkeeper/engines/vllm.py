@@ -27,7 +27,7 @@ from turnkeeper.engines.joining import ParseMessage
 from turnkeeper.engines.message import canonicalise_message
 from turnkeeper.engines.meta import read_spans
 from turnkeeper.engines.refusal import build_status_error
-from turnkeeper.engines.reply import JsonReply, expect_object, parse_reply, replace_nonfinite
+from turnkeeper.engines.reply import JsonReply, clean_numbers, expect_object, parse_reply
 from turnkeeper.engines.sglang import CONTROL_TIMEOUT_S, merge_stop_ids, relay_call, render_headers
 from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.jsontypes import JsonObject
@@ -167,8 +167,8 @@ def _build_bare(reply: JsonReply, choice: JsonObject, url: str) -> Generation:
         weight_version=spans[-1].version if spans else None,
         spans=spans,
         routed_experts=reply.take_payload(choice, "routed_experts"),
-        meta=replace_nonfinite(
-            {name: reply.value[name] for name in ("kv_transfer_params", "metrics") if name in reply.value}
+        meta=clean_numbers(
+            reply, {name: reply.value[name] for name in ("kv_transfer_params", "metrics") if name in reply.value}
         ),
         response_id=str(reply.value.get("id") or reply.value.get("request_id") or ""),
         model=str(reply.value.get("model") or ""),
