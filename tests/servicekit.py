@@ -36,11 +36,12 @@ from turnkeeper.engines import (
     RelayReply,
     RelayRequest,
 )
+from turnkeeper.engines.engine import IdsSink
 from turnkeeper.http.dialects import CHAT, ParseContext
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.service.build import Outside, join_service
-from turnkeeper.service.flight import Delivery, Receipt
+from turnkeeper.service.delivery import Delivery, Receipt
 from turnkeeper.service.order import TurnOrder
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.settings import parse_new_session
@@ -70,6 +71,12 @@ class Call:
 
     request: GenerateRequest
     reply: asyncio.Future[Generation]
+    on_ids: IdsSink | None = None
+
+    def stream(self, text: str) -> None:
+        """Send the ids of some text before the reply is complete."""
+        assert self.on_ids is not None
+        self.on_ids(get_renderer().tokenizer.encode(text))
 
 
 @dataclass(slots=True)
@@ -84,8 +91,8 @@ class FakeEngine:
     context_length: int | None = None
     state: EngineState = EngineState.SERVING
 
-    async def generate(self, request: GenerateRequest, *, on_ids: Any = None) -> Generation:
-        call = Call(request, asyncio.get_running_loop().create_future())
+    async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
+        call = Call(request, asyncio.get_running_loop().create_future(), on_ids)
         self.calls.append(call)
         if self.auto is not None:
             return self.build(call, text=self.auto)
@@ -169,6 +176,11 @@ class Kit:
     engine: FakeEngine
     clock: ManualClock
 
+    @property
+    def context(self) -> ParseContext:
+        """What dialects are told in tests."""
+        return NO_CONTEXT
+
     def create(self, **body: Any) -> str:
         """Open a session."""
         return self.service.create(parse_new_session(body))
@@ -211,6 +223,7 @@ def build_order(messages: list[JsonObject], *, retry: int = 0, key: str = "", **
     return TurnOrder(
         request=call.request,
         build_response_id=CHAT.build_response_id,
+        wants_text=call.wants_stream,
         marks=RetryMarks(retry_count=retry, key=key),
     )
 

@@ -13,7 +13,7 @@ import pytest
 from servicekit import Kit, assistant, build_kit, user
 from turnkeeper.core import DropReason
 from turnkeeper.errors import SessionClosedError, SessionExpiredError, SessionNotFoundError
-from turnkeeper.service.flight import ClientGoneError
+from turnkeeper.service.delivery import ClientGoneError
 from turnkeeper.testing.clock import settle
 
 VERSIONS = pytest.mark.parametrize("version", ["v1", "v2"])

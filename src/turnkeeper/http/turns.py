@@ -19,7 +19,7 @@ from turnkeeper.http.failure import answer_or_explain, explain
 from turnkeeper.http.headers import read_session_key, select_harness_headers, select_trace_headers
 from turnkeeper.http.jsonbody import encode_json, parse_object
 from turnkeeper.http.sse import STREAM_HEADERS
-from turnkeeper.service.flight import Delivery, Receipt
+from turnkeeper.service.delivery import ClientGoneError, Delivery, Receipt
 from turnkeeper.service.order import TurnOrder
 from turnkeeper.service.service import SessionService
 
@@ -53,6 +53,7 @@ class TurnHandler:
             request=call.request,
             headers=select_harness_headers(exchange.headers),
             trace=select_trace_headers(exchange.headers),
+            wants_text=call.wants_stream,
             marks=read_retry_marks(exchange.headers),
             build_response_id=self.dialect.build_response_id,
         )
@@ -67,19 +68,19 @@ class TurnHandler:
         )
         stream = call.open_stream(start)
         waiting = asyncio.ensure_future(delivery.wait(stream.finish))
+        timeouts = self.service.config.timeouts
+        patience_s = timeouts.stream_header_delay_s
         try:
-            if not await _is_soon(waiting, self.service.config.timeouts.stream_header_delay_s):
-                await exchange.start(200, STREAM_HEADERS.items())
-                await self._keep_alive(exchange, stream, waiting)
+            while not await _is_settled(waiting, delivery, patience_s):
+                if not exchange.is_started:
+                    await exchange.start(200, STREAM_HEADERS.items())
+                text = delivery.take_text()
+                said = stream.extend(reasoning=text.reasoning, content=text.content) if text else stream.heartbeat()
+                await exchange.write(said)
+                patience_s = timeouts.stream_heartbeat_s
             await self._finish(exchange, stream, waiting, delivery)
         finally:
             waiting.cancel()
-
-    async def _keep_alive(self, exchange: Exchange, stream: ReplyStream, waiting: asyncio.Future[Receipt]) -> None:
-        while True:
-            await exchange.write(stream.heartbeat())
-            if await _is_soon(waiting, self.service.config.timeouts.stream_heartbeat_s):
-                return
 
     async def _finish(
         self, exchange: Exchange, stream: ReplyStream, waiting: asyncio.Future[Receipt], delivery: Delivery
@@ -87,7 +88,7 @@ class TurnHandler:
         try:
             receipt = await waiting
         except Exception as error:
-            if not exchange.is_started:
+            if not exchange.is_started or isinstance(error, ClientGoneError):
                 raise
             explained = explain(error)
             self.service.count_error(explained)
@@ -118,10 +119,14 @@ def find_session_id(exchange: Exchange, service: SessionService) -> str:
         ) from error
 
 
-async def _is_soon(waiting: asyncio.Future[Receipt], delay_s: float) -> bool:
-    """Whether there is a result within the delay."""
-    done, _ = await asyncio.wait({waiting}, timeout=delay_s)
-    return bool(done)
+async def _is_settled(waiting: asyncio.Future[Receipt], delivery: Delivery, patience_s: float) -> bool:
+    """Whether the reply, or word that there is none, is there before more text and before the patience ends."""
+    text = asyncio.ensure_future(delivery.has_text.wait())
+    try:
+        await asyncio.wait({waiting, text}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        text.cancel()
+    return delivery.is_over  # then the reply was rendered already, what was not yet handed on included
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ class CallPlan:
     """The stored patches of the parent's path, where a payload will cover them again."""
     wants_indexer: bool = False
     cache_salt: str | None = None
+    wants_text: bool = False
+    """Whether text is handed on as it is generated."""
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
     """Tracing headers that go along."""
     marks: JsonObject = field(default_factory=dict[str, Any])

@@ -20,6 +20,7 @@ from enum import StrEnum
 from turnkeeper.core.accounting import DropReason
 from turnkeeper.engines import Clock
 from turnkeeper.ids import TurnId
+from turnkeeper.service.delivery import ClientGoneError, Delivery, Receipt, TextDelta
 from turnkeeper.service.reply import AgentReply
 
 
@@ -43,104 +44,6 @@ class Landing:
     reply: AgentReply
     commit: Callable[[], TurnId]
     """Records the turn; called at most once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
-    """What a waiter gets."""
-
-    body: bytes
-    """The reply, rendered before it was recorded."""
-    turn_id: TurnId
-    """The turn that records it."""
-
-
-class ClientGoneError(Exception):
-    """The client closed its connection: nobody is left to answer."""
-
-
-class Delivery:
-    """One connection's wait for one reply, and word of whether it got there."""
-
-    def __init__(
-        self,
-        response_id: str,
-        *,
-        created_s: int,
-        prompt_tokens: int,
-        on_change: Callable[["Delivery"], None],
-        on_written: Callable[[TurnId, bool], None],
-    ) -> None:
-        self.response_id = response_id
-        """The id under which the reply will be delivered."""
-        self.created_s = created_s
-        """Unix seconds when it was asked for."""
-        self.prompt_tokens = prompt_tokens
-        """Length of the whole prompt; 0 before it is rendered."""
-        self.is_live = True
-        """Whether its client is still there, as far as anybody knows."""
-        self.render: Callable[[AgentReply], bytes] | None = None
-        self._result: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._on_change = on_change
-        self._on_written = on_written
-
-    @classmethod
-    def replay(cls, reply: AgentReply, turn_id: TurnId, on_written: Callable[[TurnId, bool], None]) -> "Delivery":
-        """The delivery of a turn that is recorded already."""
-
-        def answer(delivery: Delivery) -> None:
-            if delivery.is_live and delivery.render is not None:
-                delivery.resolve(Receipt(body=delivery.render(reply), turn_id=turn_id))
-
-        return cls(
-            reply.response_id,
-            created_s=reply.created_s,
-            prompt_tokens=reply.prompt_tokens,
-            on_change=answer,
-            on_written=on_written,
-        )
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it got its reply, or word that there is none."""
-        return self._result.done()
-
-    async def wait(self, render: Callable[[AgentReply], bytes]) -> Receipt:
-        """Wait for the reply.
-
-        Args:
-            render: makes the reply's bytes; called before the turn is recorded.
-
-        Raises:
-            ClientGoneError: the client hung up meanwhile.
-            TurnkeeperError: why there is no reply.
-        """
-        self.render = render
-        self._on_change(self)
-        return await asyncio.shield(self._result)
-
-    def detach(self) -> None:
-        """The client hung up."""
-        if self.is_live:
-            self.is_live = False
-            self.refuse(ClientGoneError())
-            self._on_change(self)
-
-    def close(self, *, was_written: bool) -> None:
-        """The reply was written to the connection in full, or cut off."""
-        if self._result.done() and self._result.exception() is None:
-            self._on_written(self._result.result().turn_id, was_written)
-
-    def resolve(self, receipt: Receipt) -> None:
-        """Hand over the reply."""
-        if not self._result.done():
-            self._result.set_result(receipt)
-
-    def refuse(self, error: Exception) -> None:
-        """Hand over why there is no reply."""
-        if not self._result.done():
-            self._result.set_exception(error)
-            self._result.exception()  # a waiter that has left never asks for it
 
 
 class Flight:
@@ -188,6 +91,7 @@ class Flight:
         self._on_drop = on_drop
         self._on_written = on_written
         self._deliveries: list[Delivery] = []
+        self._said = TextDelta()
         self._receipt_of: TurnId | None = None
         self._timer: asyncio.Task[None] | None = None
 
@@ -215,9 +119,18 @@ class Flight:
             on_change=self._update,
             on_written=self._on_written,
         )
+        delivery.add_text(self._said)
         self._deliveries.append(delivery)
         self._stop_timer()
         return delivery
+
+    def add_text(self, delta: TextDelta) -> None:
+        """Hand on text while it is generated; who joins later gets all of it."""
+        self._said = TextDelta(
+            reasoning=self._said.reasoning + delta.reasoning, content=self._said.content + delta.content
+        )
+        for delivery in self._deliveries:
+            delivery.add_text(delta)
 
     def land(self, landing: Landing) -> None:
         """The reply is there: deliver it, or hold it for a retry within the grace."""

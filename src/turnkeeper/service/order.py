@@ -22,6 +22,8 @@ class TurnOrder:
     """Headers that name the harness's conversation."""
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
     """Tracing headers that go along to the engine."""
+    wants_text: bool = False
+    """Whether the client wants text as it is generated."""
     marks: RetryMarks = field(default_factory=RetryMarks)
     """What the client says of its own request."""
 

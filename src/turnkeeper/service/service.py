@@ -25,8 +25,8 @@ from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
 from turnkeeper.samples import CollectOptions, SamplesPayload, collect, view_session
 from turnkeeper.service.control import EngineControl
+from turnkeeper.service.delivery import Delivery
 from turnkeeper.service.entry import SessionEntry
-from turnkeeper.service.flight import Delivery
 from turnkeeper.service.memory import MemoryKeeper
 from turnkeeper.service.order import TurnOrder
 from turnkeeper.service.publish import Publisher

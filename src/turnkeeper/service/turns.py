@@ -18,6 +18,7 @@ from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.idempotency import Answer
 from turnkeeper.core.pending import PendingTurn
+from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import Completion, Prompt, TurnRequest
 from turnkeeper.engines import Clock, EngineWatch, TurnRunner
 from turnkeeper.errors import EngineTimeoutError, SessionClosedError, TurnkeeperError
@@ -27,8 +28,9 @@ from turnkeeper.rendering import Renderer
 from turnkeeper.routing import RoutingRows, RowsRequest, plan_rows
 from turnkeeper.service.budget import choose_limit, plan_budget
 from turnkeeper.service.call import CallPlan, list_losses
+from turnkeeper.service.delivery import Delivery, TextDelta
 from turnkeeper.service.entry import SessionEntry
-from turnkeeper.service.flight import Delivery, Flight, Landing
+from turnkeeper.service.flight import Flight, Landing
 from turnkeeper.service.order import PreparedOrder, TurnOrder, prepare_order
 from turnkeeper.service.prompt import join_prompt, render_prompt
 from turnkeeper.service.publish import Publisher
@@ -172,6 +174,7 @@ class TurnService:
             held_rows=() if rows is None or rows.start_len is not None else _list_rows(entry, pending),
             wants_indexer=self._config.routing.use_rollout_indexer_replay,
             cache_salt=await self._choose_salt(entry),
+            wants_text=prepared.order.wants_text and not prepared.request.sampling.get("stop"),
             trace=prepared.order.trace,
             marks=marks,
         )
@@ -209,7 +212,8 @@ class TurnService:
         request = plan.build_request(f"{entry.id[:8]}-{self._draw_bytes(12).hex()}")
         try:
             async with asyncio.timeout(limit_s):
-                outcome = await self._runner.run(request, held=plan.held_rows)
+                sink = self._build_sink(flight, plan) if plan.wants_text else None
+                outcome = await self._runner.run(request, held=plan.held_rows, on_ids=sink)
         except TimeoutError:
             self._fail(entry, flight, pending, EngineTimeoutError(f"no reply within {limit_s:g} s"))
         except Exception as error:
@@ -220,6 +224,19 @@ class TurnService:
             completion = plan.name_completion(outcome.completion)
             commit = partial(self._commit, entry, flight, pending, plan.prompt, completion)
             flight.land(Landing(reply=build_reply(completion, len(plan.prompt_ids)), commit=commit))
+
+    def _build_sink(self, flight: Flight, plan: CallPlan) -> Callable[[TokenIds], None]:
+        """Reads ids as they come and hands on their text. Engines that do not stream ids never call it.
+
+        A stop string would be streamed before it is recognised, so requests with one get their text at the end.
+        """
+        parser = self._renderer.parser(plan.prompt_ids[-64:], plan.request.tools)
+
+        def read(ids: TokenIds) -> None:
+            delta = parser.feed(ids.tolist())
+            flight.add_text(TextDelta(reasoning=delta.reasoning, content=delta.content))
+
+        return read
 
     def _commit(
         self, entry: SessionEntry, flight: Flight, pending: PendingTurn, prompt: Prompt, completion: Completion
