@@ -130,7 +130,7 @@ class FakeEngine:
 
     def build(self, call: Call, *, text: str = "ok", finish_reason: str = "stop", **changes: Any) -> Generation:
         """A sound reply: the ids of its text, and the stop token unless it was cut."""
-        stop = (get_renderer().stop_token_ids[0],) if finish_reason in ("stop", "tool_calls") else ()
+        stop = (get_renderer().tokenizer.get_id("<|im_end|>"),) if finish_reason in ("stop", "tool_calls") else ()
         ids = freeze_ids([*get_renderer().tokenizer.encode(text).tolist(), *stop])
         sound: dict[str, Any] = {
             "message": assistant(text),

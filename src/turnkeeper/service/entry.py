@@ -9,7 +9,7 @@ from typing import Any
 from turnkeeper.core.session import Session
 from turnkeeper.core.turn import Turn
 from turnkeeper.ids import SessionId, TurnId
-from turnkeeper.jsontypes import is_array, is_object
+from turnkeeper.jsontypes import JsonObject, is_array, is_object
 from turnkeeper.service.flight import Flight
 from turnkeeper.service.settings import NewSession
 
@@ -49,6 +49,8 @@ class SessionEntry:
     """The idempotency key under which a turn was asked for, where there was one."""
     lost: set[TurnId] = field(default_factory=set[TurnId])
     """Turns whose reply was cut off on its way and never delivered since."""
+    mismatches: dict[TurnId, list[JsonObject] | None] = field(default_factory=dict[TurnId, list[JsonObject] | None])
+    """What was found of paths, by their last turn; None where one cannot be compared."""
     published: int = 0
     """How many of its session's events were handed on."""
     spilled_turns: int = 0

@@ -5,7 +5,7 @@ lock, and nothing is held while an engine works. Heavy reading runs in threads o
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from turnkeeper.core import DropReason, HistoryPolicy, Linear, Session, Tree, Tu
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import Clock, Engine, EngineClient, EngineState, EngineWatch, RelayReply, RelayRequest
 from turnkeeper.errors import AuthenticationError, CapacityError, SessionClosedError, TurnkeeperError
-from turnkeeper.ids import SessionId
+from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.matching import Matcher
 from turnkeeper.metrics import Metrics
@@ -28,6 +28,7 @@ from turnkeeper.service.control import EngineControl
 from turnkeeper.service.delivery import Delivery
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.memory import MemoryKeeper
+from turnkeeper.service.mismatch import compare_paths
 from turnkeeper.service.order import TurnOrder
 from turnkeeper.service.publish import Publisher
 from turnkeeper.service.record import build_metadata, build_records
@@ -183,10 +184,12 @@ class SessionService:
     async def describe(self, session_id: str, *, with_rows: bool = False) -> bytes:
         """The JSON of ``GET /sessions/{id}``."""
         with self._use(session_id) as entry:
+            last = entry.session.forest.last
+            mismatches = await compare_paths(self._renderer, entry, () if last is None else (last.id,))
             body = {
                 "session_id": entry.id,
                 "records": build_records(entry.session, with_rows=with_rows),
-                "metadata": self._build_metadata(entry),
+                "metadata": self._build_metadata(entry, mismatches),
             }
             return await asyncio.to_thread(orjson.dumps, body, option=orjson.OPT_SERIALIZE_NUMPY)
 
@@ -249,10 +252,16 @@ class SessionService:
             AssemblyError: the turns do not make samples.
         """
         with self._use(session_id) as entry:
+            leaves = {*entry.session.live_leaves(), *(turn.id for turn in entry.session.forest.turns[-1:])}
+            mismatches = await compare_paths(self._renderer, entry, leaves)
             work = partial(
                 collect,
-                view_session(entry.session, with_messages=self.config.history.save_debug_trajectory_data),
-                session_metadata=self._build_metadata(entry),
+                view_session(
+                    entry.session,
+                    mismatches=mismatches,
+                    with_messages=self.config.history.save_debug_trajectory_data,
+                ),
+                session_metadata=self._build_metadata(entry, mismatches),
                 session_ledger=entry.session.ledger,
                 decode=self._renderer.tokenizer.decode,
                 options=self._collect_options,
@@ -365,7 +374,8 @@ class SessionService:
     def _is_state(self, state: EngineState) -> float:
         return float(self.control.state is state)
 
-    def _build_metadata(self, entry: SessionEntry) -> JsonObject:
+    def _build_metadata(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:
+        last = entry.session.forest.last
         own: JsonObject = {
             "created_at": entry.created_at,
             "metadata": entry.settings.metadata,
@@ -377,7 +387,7 @@ class SessionService:
             view_session(entry.session),
             max_trim_tokens=self._renderer.max_trim,
             own=own,
-            mismatch=None,
+            mismatch=None if last is None else mismatches.get(last.id),
         )
 
 
