@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from turnkeeper.jsontypes import JsonObject, Message
 
@@ -14,36 +15,9 @@ LOOK: JsonObject = {
     },
 }
 THOUGHTS = ("the first thought", "the second thought", "the third thought")
-"""The reasoning of the conversation below, to find again in its renderings."""
+"""The reasoning of the conversations below, to find again in their renderings."""
 CUT = " is not finish"
 """Where a cut completion ends: behind a letter, so that no merge spans the cut."""
-
-
-def _call(number: int) -> JsonObject:
-    return {
-        "id": f"functions.look:{number}",
-        "type": "function",
-        "function": {"name": "look", "arguments": f'{{"at": {number}}}'},
-    }
-
-
-def _result(number: int) -> Message:
-    return {"role": "tool", "tool_call_id": f"functions.look:{number}", "name": "look", "content": f"result {number}"}
-
-
-def _say(role: str, text: str) -> Message:
-    return {"role": role, "content": text}
-
-
-def _reply(text: str, thought: str, *calls: JsonObject) -> Message:
-    message: JsonObject = {"role": "assistant", "content": text, "reasoning_content": thought}
-    return {**message, "tool_calls": list(calls)} if calls else message
-
-
-_QUESTION = (_say("system", "Be brief."), _say("user", "What is there?"))
-_ASKED = (*_QUESTION, _reply("", THOUGHTS[0], _call(0)))
-_ASKED_TWICE = (*_ASKED, _result(0), _reply("Now two.", THOUGHTS[1], _call(1), _call(2)))
-_ANSWERED = (*_ASKED_TWICE, _result(1), _result(2), _reply("Nothing.", THOUGHTS[2]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,53 +36,99 @@ class Case:
     """Whether the stop token was sampled."""
 
 
+class IdStyle(StrEnum):
+    """How the tool calls of the cases are numbered: some templates are particular about it."""
+
+    NAMED = "functions.look:{number}"
+    """As Kimi writes them itself."""
+    PLAIN = "call{number:05}"
+    """Nine letters and digits, as Mistral demands."""
+
+
+def say(role: str, text: str) -> Message:
+    """A message of anybody but the assistant."""
+    return {"role": role, "content": text}
+
+
+def reply(text: str, thought: str, *calls: JsonObject) -> Message:
+    """An assistant's message."""
+    message: JsonObject = {"role": "assistant", "content": text, "reasoning_content": thought}
+    return {**message, "tool_calls": list(calls)} if calls else message
+
+
+def _call(style: IdStyle, number: int) -> JsonObject:
+    function = {"name": "look", "arguments": f'{{"at": {number}}}'}
+    return {"id": style.format(number=number), "type": "function", "function": function}
+
+
+def _result(style: IdStyle, number: int) -> Message:
+    call_id = style.format(number=number)
+    return {"role": "tool", "tool_call_id": call_id, "name": "look", "content": f"result {number}"}
+
+
+_ASKED = (say("user", "What is there?"),)
+_ANSWERED = (*_ASKED, reply("Nothing.", THOUGHTS[0]))
+_MORE = say("user", "And now?")
+
+
 def _cut(kind: str, whole: Message, kept: Message) -> Case:
-    return Case(
-        id=f"cut inside {kind}",
-        history=(*_QUESTION, kept),
-        appended=(_say("user", "Go on."),),
-        cut=whole,
-        has_stop=False,
-    )
+    return Case(id=f"cut inside {kind}", history=(*_ASKED, kept), appended=(_MORE,), cut=whole, has_stop=False)
 
 
-CASES = (
-    Case(id="tool result", history=_ASKED, appended=(_result(0),)),
-    Case(id="two tool results", history=_ASKED_TWICE, appended=(_result(1), _result(2))),
-    Case(id="tool result, then user", history=_ASKED, appended=(_result(0), _say("user", "Go on."))),
-    Case(id="user", history=_ANSWERED, appended=(_say("user", "And now?"),)),
-    Case(id="user after user", history=_ANSWERED, appended=(_say("user", "And now?"), _say("user", "Well?"))),
-    Case(id="system", history=_ANSWERED, appended=(_say("system", "Be long."), _say("user", "And now?"))),
-    Case(id="developer", history=_ANSWERED, appended=(_say("developer", "Be long."), _say("user", "And now?"))),
+TALKS = (
+    Case(id="user", history=_ANSWERED, appended=(_MORE,)),
+    Case(id="user after user", history=_ANSWERED, appended=(_MORE, say("user", "Well?"))),
+    Case(id="system", history=_ANSWERED, appended=(say("system", "Be long."), _MORE)),
+    Case(id="developer", history=_ANSWERED, appended=(say("developer", "Be long."), _MORE)),
     Case(
         id="assistant given by the client",
         history=_ANSWERED,
-        appended=(_say("user", "And now?"), _reply("Still nothing.", "a given thought"), _say("user", "Well?")),
+        appended=(_MORE, reply("Still nothing.", "a given thought"), say("user", "Well?")),
     ),
-    Case(id="no stop token", history=_ANSWERED, appended=(_say("user", "And now?"),), has_stop=False),
-    _cut("text", _reply(f"The answer{CUT}ed.", THOUGHTS[0]), _reply(f"The answer{CUT}", THOUGHTS[0])),
-    _cut("thinking", _reply("Yes.", f"The thought{CUT}ed."), _reply("", f"The thought{CUT}")),
+    Case(id="no stop token", history=_ANSWERED, appended=(_MORE,), has_stop=False),
+    _cut("text", reply(f"The answer{CUT}ed.", THOUGHTS[0]), reply(f"The answer{CUT}", THOUGHTS[0])),
+    _cut("thinking", reply("Yes.", f"The thought{CUT}ed."), reply("", f"The thought{CUT}")),
 )
-"""Every case is run on every family. The cut inside a tool call has its own function: its text is the family's."""
+"""The cases without tools."""
 
 
-def build_cut_call() -> Message:
+def build_tool_cases(style: IdStyle) -> Sequence[Case]:
+    """The cases with tools."""
+    called = (say("system", "Be brief."), *_ASKED, reply("", THOUGHTS[0], _call(style, 0)))
+    called_twice = (*_ASKED, reply("Two.", THOUGHTS[1], _call(style, 1), _call(style, 2)))
+    done = (*called, _result(style, 0), reply("Nothing.", THOUGHTS[2]))
+    return (
+        Case(id="tool result", history=called, appended=(_result(style, 0),)),
+        Case(id="two tool results", history=called_twice, appended=(_result(style, 1), _result(style, 2))),
+        Case(id="tool result, then user", history=called, appended=(_result(style, 0), _MORE)),
+        Case(id="user, tools before", history=done, appended=(_MORE,)),
+    )
+
+
+def build_cut_call(style: IdStyle) -> Message:
     """A message whose call is cut off in its arguments."""
-    call = _call(0)
+    call = _call(style, 0)
     call["function"] = {"name": "look", "arguments": f'{{"at": "The place{CUT}ed."}}'}
-    return _reply("", THOUGHTS[0], call)
+    return reply("", THOUGHTS[0], call)
 
 
-def build_cut_case(said: str) -> Case:
+def build_cut_case(whole: Message, said: str) -> Case:
     """The case of a message whose unfinished call is its text.
 
     Args:
+        whole: the message with the finished call.
         said: the family's spelling of the call up to the cut, opening marker included.
     """
-    return _cut("a tool call", build_cut_call(), _reply(said, THOUGHTS[0]))
+    return _cut("a tool call", whole, reply(said, THOUGHTS[0]))
 
 
-ONE_CYCLE = (*_ASKED_TWICE, _result(1), _result(2))
-"""A conversation in which no template has a reason to drop anything."""
-TWO_CYCLES = (*_ANSWERED, _say("user", "And now?"))
-"""One in which many drop earlier thinking."""
+def build_one_cycle(style: IdStyle) -> Sequence[Message]:
+    """A conversation in which no template has a reason to drop anything."""
+    first = (say("system", "Be brief."), *_ASKED, reply("", THOUGHTS[0], _call(style, 0)), _result(style, 0))
+    second = reply("Now two.", THOUGHTS[1], _call(style, 1), _call(style, 2))
+    return (*first, second, _result(style, 1), _result(style, 2))
+
+
+def build_two_cycles(style: IdStyle) -> Sequence[Message]:
+    """One in which many drop earlier thinking."""
+    return (*build_one_cycle(style), reply("Nothing.", THOUGHTS[2]), _MORE)

@@ -47,14 +47,24 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """A part of the close that a model samples, and what is left to add."""
+
+    ids: tuple[int, ...]
+    """The sampled part; empty where the close has no control token, so that its text decides."""
+    text: str
+    rest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Junction:
     """A family's boundary on one tokenizer."""
 
     tokenizer: Tokenizer
     close: str
     """The text behind an assistant's message."""
-    close_id: int | None
-    """The control token that begins it; None where there is none."""
+    endings: tuple[Ending, ...]
+    """How much of it may have been sampled, the most first."""
     stop_ids: frozenset[int]
     """Every token that a sampled message may end with."""
     replaced_ids: frozenset[int]
@@ -69,9 +79,9 @@ class Junction:
     def join(self, parent: ParentContext, suffix: str) -> Edge:
         """Put a suffix behind a path."""
         last = parent.last_id
-        if last is not None and last == self.close_id:
-            rest = self.close[len(self.tokenizer.markers.get(last, "")) :]
-            return Edge(trim=0, ids=self.tokenizer.encode_after(last, rest + suffix))
+        ending = self._find_ending(parent.completion_ids)
+        if last is not None and ending is not None:
+            return Edge(trim=0, ids=self.tokenizer.encode_after(last, ending.rest + suffix))
         if last is not None and last in self.final_ids:
             return Edge(trim=0, ids=self.tokenizer.encode_after(last, suffix))
         if last is None or last not in self.stop_ids:
@@ -80,6 +90,15 @@ class Junction:
         if len(ids) and ids[0] == last:
             return Edge(trim=0, ids=ids[1:])
         return Edge(trim=1 if last in self.replaced_ids else 0, ids=ids)
+
+    def _find_ending(self, ids: TokenIds) -> Ending | None:
+        """The part of the close that a completion ends with."""
+        for ending in self.endings:
+            if ending.ids and tuple(ids[-len(ending.ids) :].tolist()) == ending.ids:
+                return ending
+            if not ending.ids and self.tokenizer.decode(ids[-_CLOSE_SIZE:]).endswith(ending.text):
+                return ending
+        return None
 
     def write_end(self, parent: ParentContext) -> str:
         """What a message that nothing closed still lacks."""
@@ -102,6 +121,24 @@ class Junction:
 
 _OPENING_SIZE = 32
 """More ids than any opening of an assistant's message has."""
+_CLOSE_SIZE = 16
+"""More ids than any close has."""
+
+
+def find_endings(tokenizer: Tokenizer, close: str) -> tuple[Ending, ...]:
+    """How much of a close may have been sampled: up to any of its control tokens, or all that can be seen of it."""
+    ids = tokenizer.encode(close)
+    edges = [index + 1 for index, token in enumerate(ids.tolist()) if token in tokenizer.markers]
+    if not edges:
+        visible = close.rstrip()
+        return (Ending(ids=(), text=visible, rest=close[len(visible) :]),) if visible else ()
+    texts = {edge: tokenizer.decode(ids[:edge]) for edge in edges}
+    parts = [
+        Ending(ids=tuple(ids[:edge].tolist()), text=texts[edge], rest=close[len(texts[edge]) :])
+        for edge in reversed(edges)
+    ]
+    last = Ending(ids=parts[0].ids[-1:], text=tokenizer.markers[parts[0].ids[-1]], rest=parts[0].rest)
+    return (parts[0], last, *parts[1:])  # the last control token closes alone too, as behind a tool call
 
 
 def _find_ids(tokenizer: Tokenizer, markers: Sequence[str]) -> frozenset[int]:
@@ -110,7 +147,7 @@ def _find_ids(tokenizer: Tokenizer, markers: Sequence[str]) -> frozenset[int]:
 
 
 def build_junction(
-    family: Family, tokenizer: Tokenizer, *, close: str, opening: str, end_ids: Sequence[int]
+    family: Family, tokenizer: Tokenizer, *, close: str, opening: str, end_ids: Sequence[int], call_end: str = ""
 ) -> Junction:
     """A family's boundary on a tokenizer.
 
@@ -119,19 +156,23 @@ def build_junction(
         tokenizer: the checkpoint's.
         close: the row's close, or what was read off the template.
         opening: how the template opens an assistant's message, for families whose row does not say.
+        call_end: how the template ends a message with a tool call, for families whose row does not say.
         end_ids: the ids that the checkpoint says end a generation.
     """
-    ids = tokenizer.encode(close)
-    first = int(ids[0]) if len(ids) else None
-    close_id = first if first in tokenizer.markers else None
+    endings = find_endings(tokenizer, close)
     stops = {*_find_ids(tokenizer, family.stop_markers), *end_ids}
+    finals = set(_find_ids(tokenizer, family.final_markers))
+    if family.close is None:
+        stops |= set(endings[0].ids[-1:]) if endings else set()
+        finals |= set(tokenizer.encode(call_end.rstrip()).tolist()[-1:]) & tokenizer.special_ids
+        finals -= set(endings[0].ids if endings else ())
     return Junction(
         tokenizer=tokenizer,
         close=close,
-        close_id=close_id,
-        stop_ids=frozenset(stops if family.close is not None or close_id is None else {*stops, close_id}),
+        endings=endings,
+        stop_ids=frozenset(stops | finals),
         replaced_ids=_find_ids(tokenizer, family.replaced_markers),
-        final_ids=_find_ids(tokenizer, family.final_markers),
+        final_ids=frozenset(finals),
         block=family.blocks or family.thinking,
         reply_marker=family.reply_marker or opening,
     )

@@ -72,6 +72,12 @@ class Renderer:
         return self._junction.close
 
     @property
+    def close_layout(self) -> str:
+        """The end of it that is never sampled: layout behind the stop token."""
+        endings = self._junction.endings
+        return endings[0].rest if endings else ""
+
+    @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Every token that a sampled message may end with, ascending."""
         return tuple(sorted(self._junction.stop_ids))
@@ -229,10 +235,11 @@ def _build_junction(
     checkpoint: Checkpoint, family: Family, tokenizer: Tokenizer, writer: Writer, arguments: JsonObject
 ) -> Junction:
     """The boundary; what the row does not say is read off the template, so far as that can be rendered at all."""
-    close, opening = family.close, family.reply_marker
+    close, opening, call_end = family.close, family.reply_marker, ""
     try:
         if close is None:
             close = writer.read_close() if isinstance(writer, TemplateWriter) else ""
+            call_end = writer.read_call_end() if isinstance(writer, TemplateWriter) else ""
         if opening is None:
             opening = writer.write_opening(arguments).split("<think>")[0].strip()
     except TemplateError as error:
@@ -241,7 +248,7 @@ def _build_junction(
             hint="--chat-template-path names another template",
         ) from error
     end_ids = _find_end_ids(checkpoint, tokenizer)
-    return build_junction(family, tokenizer, close=close, opening=opening, end_ids=end_ids)
+    return build_junction(family, tokenizer, close=close, opening=opening, end_ids=end_ids, call_end=call_end)
 
 
 def _find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -12,17 +12,19 @@ from typing import Any
 
 from turnkeeper.core.tokens import join_ids
 from turnkeeper.errors import ConfigError, RoleNotAppendableError, TemplateError, TurnkeeperError
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering.cases import (
-    CASES,
     CUT,
     LOOK,
-    ONE_CYCLE,
+    TALKS,
     THOUGHTS,
-    TWO_CYCLES,
     Case,
+    IdStyle,
     build_cut_call,
     build_cut_case,
+    build_one_cycle,
+    build_tool_cases,
+    build_two_cycles,
 )
 from turnkeeper.rendering.checkpoint import Checkpoint
 from turnkeeper.rendering.comparison import clip, count_equal
@@ -39,7 +41,7 @@ class Outcome(StrEnum):
     HOLDS = "holds"
     """The append gives the text in place."""
     REFUSED = "refused"
-    """The family does not promise the role, and says so."""
+    """The family does not promise it, and the request is a 400 that says so."""
     DIFFERS = "differs"
     """The append gives another text than the one in place."""
     FAILS = "fails"
@@ -120,23 +122,48 @@ def examine(renderer: Renderer) -> tuple[Finding, ...]:
 
 
 def list_cases(renderer: Renderer) -> Sequence[Case]:
-    """The cases, with the one whose text depends on the family's spelling of calls."""
-    tools, thinking = renderer.family.tools, renderer.family.thinking
-    if tools is None:
-        return CASES
+    """The cases that mean something to the format: without thinking in it, none is cut inside thinking."""
+    style = choose_style(renderer)
+    cut_call = _build_cut_case(renderer, style)
+    cases = [*build_tool_cases(style), *TALKS, *([cut_call] if cut_call else [])]
+    return [case for case in cases if case.id != "cut inside thinking" or _has_thinking(renderer)]
+
+
+def choose_style(renderer: Renderer) -> IdStyle:
+    """The first numbering of calls that the template takes."""
+    for style in IdStyle:
+        if _find_text(renderer, build_tool_cases(style)[0].history) is not None:
+            return style
+    return IdStyle.NAMED
+
+
+def _find_text(renderer: Renderer, messages: Sequence[Message]) -> str | None:
+    """A conversation as the family writes it; None where the template refuses it."""
     try:
-        text = renderer.writer.write([*ONE_CYCLE[:2], build_cut_call()], (), _arguments(renderer), is_open=False)
+        return renderer.writer.write(messages, [LOOK], _arguments(renderer), is_open=False)
     except TurnkeeperError:
-        return CASES
+        return None
+
+
+def _has_thinking(renderer: Renderer) -> bool:
+    text = _find_text(renderer, TALKS[0].history)
+    return text is None or THOUGHTS[0] in text
+
+
+def _build_cut_case(renderer: Renderer, style: IdStyle) -> Case | None:
+    """The case whose text depends on the family's spelling of calls; None where that is not known."""
+    tools, thinking = renderer.family.tools, renderer.family.thinking
+    whole = build_cut_call(style)
+    text = _find_text(renderer, [*TALKS[0].history[:-1], whole]) or ""
     layout = thinking.closing + thinking.after_closing if thinking else ""
-    start = text.rfind(layout) + len(layout) if layout and layout in text else text.rfind(tools.opening)
-    if CUT not in text[start:] or tools.opening not in text[start:]:
-        return CASES
-    return (*CASES, build_cut_case(text[start : text.index(CUT) + len(CUT)]))
+    start = text.rfind(layout) + len(layout) if layout and layout in text else text.rfind(tools.opening) if tools else 0
+    if tools is None or CUT not in text[start:] or tools.opening not in text[start:]:
+        return None
+    return build_cut_case(whole, text[start : text.index(CUT) + len(CUT)])
 
 
 def _arguments(renderer: Renderer) -> JsonObject:
-    return renderer.validate(ONE_CYCLE, (), {})
+    return renderer.validate(TALKS[0].history, (), {})
 
 
 def _run(renderer: Renderer, case: Case) -> Finding:
@@ -152,10 +179,9 @@ def _run(renderer: Renderer, case: Case) -> Finding:
                 return finding
             if joined.tolist() != whole.tolist() and case.cut is None:
                 return replace(finding, outcome=Outcome.DIFFERS, detail="the texts are equal, their ids are not")
-    except RoleNotAppendableError as error:
-        return Finding(case=case.id, outcome=Outcome.REFUSED, detail=error.message)
     except TurnkeeperError as error:
-        return Finding(case=case.id, outcome=Outcome.FAILS, detail=error.message)
+        is_honest = isinstance(error, RoleNotAppendableError) or renderer.family.roles is None
+        return Finding(case=case.id, outcome=Outcome.REFUSED if is_honest else Outcome.FAILS, detail=error.message)
     return Finding(case=case.id, outcome=Outcome.HOLDS)
 
 
@@ -187,8 +213,10 @@ def list_endings(renderer: Renderer, case: Case) -> Sequence[str]:
     said = text.removesuffix(close)
     if not case.has_stop:
         return [said]
-    closed = [said + close.rstrip("\n")] if close and close != "<|end|>" else []
-    return [*closed, *(said + marker for marker in family.replaced_markers)]
+    sampled = text.removesuffix(renderer.close_layout)
+    is_replaced = close and not close.startswith(tuple(family.stop_markers))
+    endings = [said + marker for marker in family.replaced_markers]
+    return endings if endings and (is_replaced or not close) else [sampled, *endings]
 
 
 def _compare_opening(renderer: Renderer) -> Finding | None:
@@ -213,8 +241,9 @@ def _compare_with_template(renderer: Renderer) -> Finding | None:
         return None
     case = "one tool cycle, as the template"
     try:
-        wanted = writer.template.render(ONE_CYCLE, [LOOK], _arguments(renderer), is_open=True)
-        return _judge(case, wanted, writer.write(ONE_CYCLE, [LOOK], _arguments(renderer), is_open=True))
+        messages = build_one_cycle(choose_style(renderer))
+        wanted = writer.template.render(messages, [LOOK], _arguments(renderer), is_open=True)
+        return _judge(case, wanted, writer.write(messages, [LOOK], _arguments(renderer), is_open=True))
     except TurnkeeperError as error:
         return Finding(case=case, outcome=Outcome.FAILS, detail=error.message)
 
@@ -227,7 +256,8 @@ def _note(renderer: Renderer) -> Sequence[str]:
     if not isinstance(writer, RuleWriter) or not renderer.family.is_template_followed:
         return ()
     try:
-        text = writer.template.render(TWO_CYCLES, [LOOK], _arguments(renderer), is_open=True)
+        messages = build_two_cycles(choose_style(renderer))
+        text = writer.template.render(messages, [LOOK], _arguments(renderer), is_open=True)
     except TurnkeeperError as error:
         return [f"the checkpoint's template refuses a second user message: {error.message}"]
     lost = sum(thought not in text for thought in THOUGHTS)

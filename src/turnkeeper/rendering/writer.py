@@ -22,6 +22,8 @@ from turnkeeper.rendering.template import ChatTemplate
 
 ANCHOR = "\u2063turnkeeper-anchor\u2063"
 """The text of the synthetic assistant message: invisible separators around a word, so that no template writes it."""
+_TOOL: JsonObject = {"type": "function", "function": {"name": "look", "description": "", "parameters": {}}}
+_CALL: JsonObject = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 _QUESTION: Message = {"role": "user", "content": "\u2063turnkeeper-question\u2063"}
 
 
@@ -92,8 +94,26 @@ class TemplateWriter:
         return self._opening.write(arguments)
 
     def read_close(self) -> str:
-        """The text that the template writes behind an assistant message."""
-        return _cut(self._template.render([_QUESTION, build_anchor(None)], (), {}, is_open=False))
+        """The text that the template writes behind an assistant message.
+
+        Raises:
+            TemplateError: it refuses a question and an answer, or leaves the answer's text out.
+        """
+        stub = [_QUESTION, build_anchor(None)]
+        try:
+            text = self._template.render(stub, (), {}, is_open=False)
+        except TemplateError:  # some templates cannot do without tools
+            text = self._template.render(stub, [_TOOL], {}, is_open=False)
+        if ANCHOR not in text:
+            raise TemplateError("the template leaves the text of an assistant message out")
+        return _cut(text)
+
+    def read_call_end(self) -> str:
+        """The text that the template ends with when the last message calls a tool; empty where it cannot."""
+        try:
+            return _cut(self._template.render([_QUESTION, build_anchor([_CALL])], [_TOOL], {}, is_open=False))
+        except TemplateError:
+            return ""
 
 
 class RuleWriter:
