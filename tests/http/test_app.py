@@ -193,7 +193,14 @@ async def test_the_engines_own_refusals_pass_through(stream: bool) -> None:
 
 
 PROBES = [("HEAD", "/"), ("GET", "/"), ("GET", "/v1/models"), ("GET", "/health")]
-SESSION_PROBES = [("HEAD", ""), ("HEAD", "/v1"), ("GET", "/v1"), ("GET", "/v1/models")]
+SESSION_PROBES = [
+    ("HEAD", ""),
+    ("HEAD", "/"),
+    ("HEAD", "/api/hello"),
+    ("HEAD", "/v1"),
+    ("GET", "/v1"),
+    ("GET", "/v1/models"),
+]
 
 
 async def test_probes_are_answered_without_an_engine_call() -> None:

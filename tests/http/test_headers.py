@@ -20,6 +20,7 @@ from turnkeeper.errors import (
 )
 from turnkeeper.http.headers import (
     build_error_headers,
+    list_session_keys,
     read_session_key,
     select_harness_headers,
 )
@@ -37,6 +38,11 @@ KEYS = {
 @pytest.mark.parametrize(("headers", "key"), KEYS.values(), ids=KEYS.keys())
 def test_the_key_of_a_session(headers: dict[str, str], key: str | None) -> None:
     assert read_session_key(headers) == key
+
+
+def test_a_client_may_send_both_keys() -> None:
+    assert list_session_keys({"authorization": "Bearer a", "x-api-key": " b "}) == ("a", "b")
+    assert list_session_keys({"authorization": "Basic a"}) == ()
 
 
 def test_only_headers_of_harnesses_are_kept() -> None:

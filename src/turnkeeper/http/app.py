@@ -81,6 +81,8 @@ def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
         row("GET HEAD", "/sessions/{session_id}/v1/models", "List the models.", routes.list_models),
         row("GET HEAD", "/v1/models", "List the models.", routes.list_models),
         row("GET HEAD", "/sessions/{session_id}/v1", "Answer a probe.", routes.probe),
+        row("GET HEAD", "/sessions/{session_id}/", "Answer a probe.", routes.probe),
+        row("GET HEAD", "/sessions/{session_id}/api/hello", "Answer a probe.", routes.probe),
         row("GET HEAD", "/", "Answer a probe.", routes.probe),
         row("GET HEAD", "/health", "Say whether the server and its engines are well.", routes.health),
         row("GET", "/metrics", "Count what happened, for Prometheus.", routes.metrics),

@@ -33,11 +33,18 @@ def select_trace_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_session_key(headers: Mapping[str, str]) -> str | None:
-    """The key that stands for a session where the path names none: a bearer token or ``x-api-key``."""
+    """The first key that a request carries."""
+    return next(iter(list_session_keys(headers)), None)
+
+
+def list_session_keys(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys that may stand for a session where the path names none: a bearer token, ``x-api-key``.
+
+    Some clients send both, one of them left over from another account.
+    """
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token.strip():
-        return token.strip()
-    return headers.get("x-api-key") or None
+    bearer = token.strip() if scheme.lower() == "bearer" else ""
+    return tuple(key for key in (bearer, headers.get("x-api-key", "").strip()) if key)
 
 
 def build_error_headers(error: TurnkeeperError) -> dict[str, str]:

@@ -9,6 +9,7 @@ held back for ``--stream-header-delay``: whatever fails before has its real stat
 """
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 
 from turnkeeper.core.idempotency import read_retry_marks
@@ -16,7 +17,7 @@ from turnkeeper.errors import AuthenticationError, SessionNotFoundError
 from turnkeeper.http.dialects import AgentCall, Dialect, ParseContext, ReplyStream, StreamStart
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain, explain
-from turnkeeper.http.headers import read_session_key, select_harness_headers, select_trace_headers
+from turnkeeper.http.headers import list_session_keys, read_session_key, select_harness_headers, select_trace_headers
 from turnkeeper.http.jsonbody import encode_json, parse_object
 from turnkeeper.http.sse import STREAM_HEADERS
 from turnkeeper.service.delivery import ClientGoneError, Delivery, Receipt
@@ -109,14 +110,14 @@ def find_session_id(exchange: Exchange, service: SessionService) -> str:
     if session_id is not None:
         service.check_key(read_session_key(exchange.headers))
         return session_id
-    key = read_session_key(exchange.headers)
-    try:
-        return service.get_session_id(key or "")
-    except SessionNotFoundError as error:
-        raise AuthenticationError(
-            "the key names no session" if key else "a key that names a session is missing",
-            hint="send the session id as Authorization: Bearer or x-api-key",
-        ) from error
+    keys = list_session_keys(exchange.headers)
+    for key in keys:
+        with contextlib.suppress(SessionNotFoundError):
+            return service.get_turn_session_id(key)
+    raise AuthenticationError(
+        "the key names no session" if keys else "a key that names a session is missing",
+        hint="send the session id as Authorization: Bearer or x-api-key",
+    )
 
 
 async def _is_settled(waiting: asyncio.Future[Receipt], delivery: Delivery, patience_s: float) -> bool:

@@ -173,6 +173,18 @@ class SessionService:
         """
         return self._registry.get(text, self._clock.now()).id
 
+    def get_turn_session_id(self, text: str) -> SessionId:
+        """The id of a session that exists, or that a turn may open.
+
+        Raises:
+            SessionNotFoundError: there is none.
+        """
+        if self.config.server.auto_create_sessions:
+            unused = self._registry.find_unused(text, self._clock.now())
+            if unused is not None:
+                return unused
+        return self.get_session_id(text)
+
     def find_entry(self, session_id: str) -> SessionEntry:
         """What is held of a session; for tests and for tools, which only read.
 

@@ -1,0 +1,67 @@
+"""What real clients sent, replayed through the whole server.
+
+1. Every call of a trace is answered 200 through its own dialect, streamed where the client streamed.
+2. Each main turn attaches to the one before; side requests (titles) are roots of their own.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from httpkit import Site, running_site
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.testing.script import ScriptedReply
+
+TRACES = Path(__file__).parent.parent / "data" / "traces"
+
+PARENTS: dict[str, list[int | None]] = {
+    "claude-agent-sdk": [None, 0, 1],
+    "claude-code": [None, None, 1, 2],
+    "codex": [None, 0, 1],
+    "mini-swe-agent": [None, 0, 1, 2, 2, 2],
+    "opencode": [None, None, 1, 2],
+    "pi": [None, 0, 1],
+    "py-agents": [None, 0, 1, 2, None, 4, 5, None, 7, 8],
+    "py-pydai": [None, 0, 1, 2, None, 4, 5],
+    "py-smolagents": [None] * 8,
+    "py-strands": [None, 0, 1, 2],
+    "qwen-code": [None, 0, 1],
+}
+"""The turn that each model call of a trace goes on from: its index among the calls, None for a root."""
+
+
+def script(reply: JsonObject) -> ScriptedReply:
+    """The reply that the client was given."""
+    calls = reply.get("tool_calls") or ()
+    return ScriptedReply(
+        text=reply.get("content") or "",
+        reasoning=reply.get("reasoning_content"),
+        tool_calls=calls,
+        finish_reason="tool_calls" if calls else "stop",
+    )
+
+
+async def replay(site: Site, session: str, call: JsonObject) -> None:
+    """Send one call as the client did, with the session's path as its base."""
+    headers = {name.replace("-", "_"): value for name, value in call["headers"].items()}
+    if call["reply"] is not None:
+        site.engine.script.append(script(call["reply"]))
+    reply = await site.call(call["method"], session + call["path"], call["body"], **headers)
+    assert reply.status == 200, reply.body
+
+
+@pytest.mark.parametrize("name", PARENTS)
+async def test_each_turn_attaches_where_its_client_meant_it(name: str) -> None:
+    trace: JsonObject = json.loads((TRACES / f"{name}.json").read_text())
+    async with running_site(use_session_server="v2") as site:
+        session = await site.create()
+        for call in trace["turns"]:
+            await replay(site, session, call)
+        metadata: Any = (await site.call("GET", session)).json()["metadata"]
+    assert [node["parent"] for node in metadata["tree"]["nodes"]] == PARENTS[name]
+
+
+def test_every_trace_is_listed() -> None:
+    assert {path.stem for path in TRACES.glob("*.json")} == PARENTS.keys()
