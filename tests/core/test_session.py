@@ -190,6 +190,15 @@ def test_a_request_may_be_reduced_once_for_both_questions() -> None:
     assert talk.session.find_parent(build_query(ask(user("x")))) is None
 
 
+def test_a_request_asked_about_before_a_commit_is_begun_from_what_stands_after_it() -> None:
+    talk = Talk()
+    request = ask(user("u"), assistant("a"), user("v"))
+    query = build_query(request)
+    assert talk.session.find_parent(query) is None
+    talk.say(user("u"), reply="a")
+    assert talk.session.begin(request, at=1.0, query=query).parent_id == 0
+
+
 def test_a_closed_session_takes_no_turn_and_commits_none() -> None:
     talk = Talk()
     pending = talk.begin(user("u"))

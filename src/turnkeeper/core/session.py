@@ -12,7 +12,7 @@ Knows no engine, no template, no clock: times come in as arguments and are only 
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from turnkeeper.choices import OnToolsChange, OnTruncated
 from turnkeeper.core.accounting import DropReason, Ledger
@@ -41,6 +41,15 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.matching import TOLERANT, Matcher, load_matcher
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """The answer to a query, good while the forest has that many turns."""
+
+    query: Query
+    turns: int
+    attach: Attach
+
+
 class Session:
     """One rollout's forest of turns under one history policy."""
 
@@ -51,6 +60,7 @@ class Session:
         self._state = SessionState(opened)
         self._open: set[int] = set()
         self._begun = 0
+        self._last_search: _Search | None = None
         self._tools: dict[str, tuple[JsonObject, ...]] = {}
 
     @classmethod
@@ -125,6 +135,7 @@ class Session:
         self._check_limit()
         query = build_query(request) if query is None else query
         attach = self._find_attach(query)
+        self._last_search = None
         self._check_context(attach, query)
         self.policy.check(self.forest, attach, query, self.matcher)
         self._check_truncated(attach)
@@ -188,7 +199,12 @@ class Session:
         self.events.append(event)
 
     def _find_attach(self, query: Query) -> Attach:
-        return find_attach(self.forest, query, self.matcher, same_context=self._same_context)
+        """Where it attaches: a query that is asked about twice while the forest stands still is searched for once."""
+        last = self._last_search
+        if last is None or last.query is not query or last.turns != len(self.forest):
+            attach = find_attach(self.forest, query, self.matcher, same_context=self._same_context)
+            last = self._last_search = _Search(query=query, turns=len(self.forest), attach=attach)
+        return last.attach
 
     def _explain(self, pending: PendingTurn) -> Explanation:
         """Why the turn is no extension; a root that a sub-agent starts is said to be that."""

@@ -8,7 +8,7 @@ call id stands for which (``IdPairs``).
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from turnkeeper.errors import ConfigError, MatcherError
@@ -41,11 +41,13 @@ class IdPairs:
 
     def bind(self, stored: str, replayed: str) -> bool:
         """Note that the two are one id; False where either already stands for another, or only one is given."""
+        known = self._replayed_of.get(stored)
+        if known is not None:
+            return known == replayed
         if not stored or not replayed:
             return stored == replayed
-        known = self._replayed_of.get(stored)
-        if known is not None or replayed in self._stored_of:
-            return known == replayed
+        if replayed in self._stored_of:
+            return False
         self._replayed_of[stored] = replayed
         self._stored_of[replayed] = stored
         self._trail.append(stored)
@@ -101,6 +103,13 @@ class FieldMatcher:
     name: str
     accepted: frozenset[DifferenceKind]
     """The kinds of difference that do not keep two messages apart."""
+    checks_links: bool = field(init=False)
+    """Whether ids may be renamed, but consistently: elsewhere they are equal, or do not matter."""
+
+    def __post_init__(self) -> None:
+        """Work out once what every message asks."""
+        links = DifferenceKind.CALL_ID in self.accepted and DifferenceKind.CALL_LINK not in self.accepted
+        object.__setattr__(self, "checks_links", links)
 
     def match(self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Match:
         """Equal digests are equal messages; else field by field."""
@@ -110,29 +119,23 @@ class FieldMatcher:
             refused = tuple(each for each in differences if each.kind not in self.accepted)
             if refused:
                 return Match(is_match=False, differences=refused)
-        if (stored.calls or stored.result_of) and self._checks_links:
+        if self.checks_links and (stored.calls or stored.result_of):
             conflict = _bind_ids(stored, replayed, pairs)
             if conflict is not None:
                 return Match(is_match=False, differences=(conflict,))
         return Match(is_match=True, differences=differences) if differences else EQUAL
 
-    @property
-    def _checks_links(self) -> bool:
-        """Where ids must be equal, or do not matter, there is no renaming to keep consistent."""
-        return DifferenceKind.CALL_ID in self.accepted and DifferenceKind.CALL_LINK not in self.accepted
-
 
 def _bind_ids(stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Difference | None:
-    names = zip(
-        (*(call.id for call in stored.calls), stored.result_of),
-        (*(call.id for call in replayed.calls), replayed.result_of),
-        strict=True,
+    """Bind the ids of two messages with equally many calls; the first conflict, where there is one."""
+    for old, new in zip(stored.calls, replayed.calls, strict=True):
+        if not pairs.bind(old.id, new.id):
+            return Difference(kind=DifferenceKind.CALL_LINK, field="tool_calls", stored=old.id, replayed=new.id)
+    if pairs.bind(stored.result_of, replayed.result_of):
+        return None
+    return Difference(
+        kind=DifferenceKind.CALL_LINK, field="tool_call_id", stored=stored.result_of, replayed=replayed.result_of
     )
-    for old, new in names:
-        if not pairs.bind(old, new):
-            field = "tool_calls" if stored.calls else "tool_call_id"
-            return Difference(kind=DifferenceKind.CALL_LINK, field=field, stored=old, replayed=new)
-    return None
 
 
 _SPELLING = frozenset({DifferenceKind.ARGUMENTS_SPELLING})

@@ -150,10 +150,11 @@ def _digest(
     role: str, content: str, media: tuple[str, ...], reasoning: str, calls: tuple[NormalCall, ...], result_of: str
 ) -> bytes:
     """Over all fields, each behind its length: no two messages spell the same text."""
-    fields = [role, content, reasoning, result_of, str(len(media)), *media]
+    text = f"{len(role)} {len(content)} {len(reasoning)} {len(result_of)} {role}{content}{reasoning}{result_of}"
+    for part in media:
+        text += f"m{len(part)} {part}"
     for call in calls:
-        fields += (call.id, call.name, call.arguments)
-    text = f"{[len(each) for each in fields]}{''.join(fields)}"
+        text += f"c{len(call.id)} {len(call.name)} {len(call.arguments)} {call.id}{call.name}{call.arguments}"
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
