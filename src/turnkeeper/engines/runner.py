@@ -164,9 +164,9 @@ class TurnRunner:
     async def _attempt(self, run: _Run) -> bool:
         """One engine call; True when the turn is complete."""
         await self._gate.wait_open(self._options.gate_timeout_s, run.signal)
-        start = _Start(versions=await self._watch.fetch_versions(), closings=self._gate.closings)
         if run.signal.is_set():
             self._refuse(run, "all turns in flight were ended")
+        start = _Start(versions=await self._watch.fetch_versions(), closings=self._gate.closings)
         run.attempts += 1
         rid = run.request.rid if run.attempts == 1 else f"{run.request.rid}-{run.attempts}"
         request = derive_request(run.request, run.pieces, rid=rid)

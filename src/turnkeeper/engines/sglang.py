@@ -160,8 +160,11 @@ class SglangEngine:
         try:
             reply = await self._client.post_json(f"{self.url}/abort_request", body, timeout_s=CONTROL_TIMEOUT_S)
             if reply.status == 404:
-                for worker in await self.list_workers():
-                    await self._client.post_json(f"{worker}/abort_request", body, timeout_s=CONTROL_TIMEOUT_S)
+                calls = [
+                    self._client.post_json(f"{worker}/abort_request", body, timeout_s=CONTROL_TIMEOUT_S)
+                    for worker in await self.list_workers()
+                ]
+                await asyncio.gather(*calls, return_exceptions=True)
         except EngineError:
             return
 

@@ -29,7 +29,7 @@ from turnkeeper.engines import (
 )
 from turnkeeper.engines.http import choose_pool_size, raise_file_limit
 from turnkeeper.engines.joining import ParseMessage
-from turnkeeper.engines.probe import Question, check_route
+from turnkeeper.engines.probe import Question, check_route, find_workers
 from turnkeeper.errors import ConfigError, EngineError
 from turnkeeper.jsontypes import JsonObject, Message, is_object
 from turnkeeper.matching import load_matcher
@@ -227,9 +227,10 @@ def _choose_pool_size(config: ResolvedConfig) -> int:
 
 
 async def call_engines(client: EngineClient, urls: Sequence[str], path: str, body: JsonObject) -> list[JsonObject]:
-    """Call a control route of each engine in turn; stops at the first that fails."""
+    """Call a control route of each engine in turn, of each worker for a router; stops at the first that fails."""
     answers: list[JsonObject] = []
-    for url in urls:
+    behind = [await find_workers(url.rstrip("/"), client) or (url,) for url in urls]
+    for url in (worker for workers in behind for worker in workers):
         answers.append(await _call_engine(client, url, path, orjson.dumps(body)))
         if not answers[-1]["ok"]:
             break

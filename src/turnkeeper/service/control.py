@@ -38,9 +38,17 @@ class EngineControl:
         async with self._changing:
             if self._gate.mode not in (None, mode):
                 raise RequestError(f"the engines are paused in mode {self._gate.mode}, not {mode}", param="mode")
-            engines = await self._call_engines("/pause_generation", {"mode": str(mode)}) if forward else ()
+            engines = await self._pause_engines(mode) if forward else ()
             self._gate.pause(mode)
             return self._describe(engines)
+
+    async def _pause_engines(self, mode: PauseMode) -> Sequence[JsonObject]:
+        try:
+            return await self._call_engines("/pause_generation", {"mode": str(mode)})
+        except EngineError:
+            if self._gate.mode is None:  # those that were paused before one failed go on
+                await self._forward("/continue_generation", {})
+            raise
 
     async def resume(self, *, forward: bool) -> JsonObject:
         """Let turns go on; with ``forward`` every engine goes on first.
