@@ -19,8 +19,9 @@ from turnkeeper.core.turn import VersionSpan
 from turnkeeper.engines.check import check_generation
 from turnkeeper.engines.engine import EngineState, GenerateRequest
 from turnkeeper.engines.http import EngineClient
-from turnkeeper.engines.vllm import VllmEngine, parse_vllm_reply, render_completions_body, render_generate_body
-from turnkeeper.errors import EngineProtocolError
+from turnkeeper.engines.vllm import VllmEngine, render_completions_body, render_generate_body
+from turnkeeper.engines.vllmreply import StreamedChoice, parse_vllm_reply
+from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
 from turnkeeper.testing.engine import unreachable_url
 from turnkeeper.testing.script import MoeShape, ScriptedReply, scripted_rows
@@ -154,6 +155,31 @@ def test_clamped_and_null_logprobs_are_not_finite_again(logprobs: dict[str, Any]
 def test_what_is_no_reply_is_refused(raw: bytes, said: str) -> None:
     with pytest.raises(EngineProtocolError, match=said):
         parse_vllm_reply(raw, make_request(), URL, parse)
+
+
+def test_a_stream_that_ends_early_or_reports_an_error_is_one() -> None:
+    grown = StreamedChoice(URL)
+    chunk = {"choices": [{"index": 0, "token_ids": [20], "logprobs": {"content": [{"logprob": -1.0}]}}]}
+    assert grown.feed(json.dumps(chunk).encode()).tolist() == [20]
+    assert len(grown.feed(b'{"choices": [], "usage": {"prompt_tokens": 5}}')) == 0
+    with pytest.raises(EngineError, match="ended before"):
+        grown.finish()
+    with pytest.raises(EngineError, match="boom"):
+        grown.feed(b'{"error": {"message": "boom", "code": 500}}')
+    with pytest.raises(EngineProtocolError, match="token ids"):
+        grown.feed(b'{"choices": [{"token_ids": ["x"]}]}')
+
+
+async def test_a_stream_has_the_rows_and_the_counts_of_the_plain_reply(client: EngineClient) -> None:
+    asked = RowsRequest(start_len=4, held_rows=4)
+    async with running(ScriptedVllm(default=ScriptedReply(ids=range(20, 27)), moe=MoeShape())) as url:
+        wire = VllmEngine(url, client, parse)
+        plain = await wire.generate(make_request(rows=asked))
+        streamed = await wire.generate(make_request(rows=asked), on_ids=lambda ids: None)
+    assert streamed.routed_experts == plain.routed_experts
+    assert streamed.logprobs.tolist() == plain.logprobs.tolist()
+    assert (streamed.prompt_tokens, streamed.completion_tokens) == (5, 7)
+    assert streamed.message["content"] == "parsed 7"
 
 
 async def test_rows_describe_themselves_and_start_where_asked(client: EngineClient) -> None:

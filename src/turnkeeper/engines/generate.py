@@ -5,7 +5,7 @@ what is recorded does not depend on the engine's text. This is the wire that str
 prefill/decode disaggregation, where the chat route returns routing rows of the prompt that no forward produced.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import JsonReply, expect_object, parse_reply
 from turnkeeper.engines.sglang import SglangEngine, merge_stop_ids, render_headers, render_rows_fields
 from turnkeeper.engines.sse import DONE, DataLines
-from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError
+from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
 
 _RENAMED = {
@@ -176,7 +176,7 @@ class StreamedReply:
         """
         reply = parse_reply(data, self._url)
         if "error" in reply.value:
-            raise _build_stream_error(reply.value["error"], self._url)
+            raise build_stream_error(reply.value["error"], self._url)
         meta = expect_object(reply.value.get("meta_info"), "meta_info", self._url)
         outer = reply.value.get("output_ids")
         ids = read_ids(cast(list[object], outer) if isinstance(outer, list) else [], self._url)
@@ -211,12 +211,36 @@ class StreamedReply:
         return JsonReply(value=value, payloads=last.payloads, is_strict=last.is_strict)
 
 
-def _build_stream_error(error: object, url: str) -> Exception:
+def build_stream_error(error: object, url: str) -> TurnkeeperError:
+    """What an error event means."""
     fields = cast(JsonObject, error) if isinstance(error, dict) else {"message": str(error)}
     code = fields.get("code")
     status = code if isinstance(code, int) and 400 <= code < 600 else 500
     reply = HttpReply(url=url, status=status, headers=(), body=orjson.dumps({"error": fields}))
     return build_status_error(reply, prompt_tokens=0)
+
+
+async def stream_events(
+    client: EngineClient, url: str, body: bytes, headers: Sequence[tuple[str, str]], request: GenerateRequest
+) -> AsyncGenerator[bytes]:
+    """The data of each event of a streamed call, up to the one that ends it.
+
+    Raises:
+        EngineError: any status but 200, a stream that breaks off.
+    """
+    async with client.stream("POST", url, body=body, headers=headers) as response:
+        if response.status != 200:
+            pairs = tuple((str(name), str(value)) for name, value in response.headers.items())
+            raw = HttpReply(url=url, status=response.status, headers=pairs, body=await response.read())
+            raise build_status_error(raw, len(request.prompt_ids))
+        lines = DataLines()
+        async for chunk in response.content.iter_any():
+            for data in lines.feed(chunk):
+                if data != DONE:
+                    yield data
+        for data in lines.finish():
+            if data != DONE:
+                yield data
 
 
 class SglangGenerateEngine(SglangEngine):
@@ -244,19 +268,9 @@ class SglangGenerateEngine(SglangEngine):
         return parse_generate_reply(reply, request, self.url, self._parse)
 
     async def _stream(self, request: GenerateRequest, on_ids: IdsSink) -> JsonReply:
-        url = f"{self.url}/generate"
         body, headers = render_generate_body(request, is_stream=True), render_headers(request)
-        async with self._client.stream("POST", url, body=body, headers=headers) as response:
-            if response.status != 200:
-                pairs = tuple((str(name), str(value)) for name, value in response.headers.items())
-                raw = HttpReply(url=url, status=response.status, headers=pairs, body=await response.read())
-                raise build_status_error(raw, len(request.prompt_ids))
-            lines, grown = DataLines(), StreamedReply(self.url)
-            async for chunk in response.content.iter_any():
-                for data in lines.feed(chunk):
-                    if data != DONE and len(ids := grown.feed(data)):
-                        on_ids(ids)
-            for data in lines.finish():
-                if data != DONE:
-                    on_ids(grown.feed(data))
+        grown = StreamedReply(self.url)
+        async for data in stream_events(self._client, f"{self.url}/generate", body, headers, request):
+            if len(ids := grown.feed(data)):
+                on_ids(ids)
         return grown.finish()

@@ -1,15 +1,14 @@
 """vLLM's token-in wires: ``/inference/v1/generate`` and, where that is not served, ``/v1/completions``.
 
-Owns the layout of both requests and replies, and vLLM's own names. Its chat route is not used: it ignores prompt ids
-without a word. What differs from SGLang: the routing payload describes itself (a ``.npy`` file), a logprob of minus
-infinity comes as -9999, reasoning is called ``reasoning``, and rows are switched on for the server, not the request.
+Owns the layout of both requests and vLLM's own names; replies are read by `vllmreply`. Its chat route is not used: it
+ignores prompt ids without a word. What differs from SGLang: the routing payload describes itself (a ``.npy`` file), a
+logprob of minus infinity comes as -9999, reasoning is called ``reasoning``, and rows are switched on for the server,
+not the request.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, cast
 
-import numpy as np
 import orjson
 
 from turnkeeper.engines.engine import (
@@ -21,19 +20,14 @@ from turnkeeper.engines.engine import (
     RelayReply,
     RelayRequest,
 )
-from turnkeeper.engines.generate import add_message, read_ids
+from turnkeeper.engines.generate import stream_events
 from turnkeeper.engines.http import EngineClient, HttpReply
 from turnkeeper.engines.joining import ParseMessage
-from turnkeeper.engines.message import canonicalise_message
-from turnkeeper.engines.meta import read_spans
 from turnkeeper.engines.refusal import build_status_error
-from turnkeeper.engines.reply import JsonReply, clean_numbers, expect_object, parse_reply
 from turnkeeper.engines.sglang import CONTROL_TIMEOUT_S, merge_stop_ids, relay_call, render_headers
-from turnkeeper.errors import EngineError, EngineProtocolError
+from turnkeeper.engines.vllmreply import StreamedChoice, parse_vllm_reply, read_vllm_reply
+from turnkeeper.errors import EngineError
 from turnkeeper.jsontypes import JsonObject
-
-CLAMPED_LOGPROB = -9999.0
-"""What vLLM writes for minus infinity."""
 
 GENERATE_ROUTE = "/inference/v1/generate"
 COMPLETIONS_ROUTE = "/v1/completions"
@@ -72,12 +66,25 @@ def render_sampling(request: GenerateRequest) -> JsonObject:
     return params | {"logprobs": 0, "skip_special_tokens": False}
 
 
-def render_generate_body(request: GenerateRequest) -> bytes:
-    """The body of ``/inference/v1/generate``, which parses its own reply where it can."""
+def render_generate_body(request: GenerateRequest, *, is_stream: bool = False) -> bytes:
+    """The body of ``/inference/v1/generate``, which parses its own reply where it can; a stream is ids alone."""
     body: JsonObject = {
         "request_id": request.rid,
         "sampling_params": render_sampling(request) | _render_format(request),
-        "stream": False,
+        "stream": is_stream,
+        **(
+            {"output_mode": "tokens", "stream_options": {"include_usage": True}}
+            if is_stream
+            else _ask_to_parse(request)
+        ),
+    }
+    if request.cache_salt is not None:
+        body["cache_salt"] = request.cache_salt
+    return b'{"token_ids":' + request.encode_prompt() + b"," + orjson.dumps(body)[1:]
+
+
+def _ask_to_parse(request: GenerateRequest) -> JsonObject:
+    return {
         "output_mode": "derender",
         "parse_context": {
             "tools": list(request.tools) or None,
@@ -85,9 +92,6 @@ def render_generate_body(request: GenerateRequest) -> bytes:
             "chat_template_kwargs": dict(request.template_kwargs),
         },
     }
-    if request.cache_salt is not None:
-        body["cache_salt"] = request.cache_salt
-    return b'{"token_ids":' + request.encode_prompt() + b"," + orjson.dumps(body)[1:]
 
 
 def _render_format(request: GenerateRequest) -> JsonObject:
@@ -119,86 +123,6 @@ def render_completions_body(request: GenerateRequest, model: str) -> bytes:
     return b'{"prompt":' + request.encode_prompt() + b"," + orjson.dumps(body)[1:]
 
 
-def parse_vllm_reply(body: bytes, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:
-    """Translate a 200 of either route; the message is vLLM's own where it parsed one, else read from the ids.
-
-    Raises:
-        EngineProtocolError: no choice, several, no ids or no logprobs.
-    """
-    reply = parse_reply(body, url)
-    choices = reply.value.get("choices")
-    if not isinstance(choices, list) or len(cast(list[object], choices)) != 1:
-        found = f"{len(cast(list[object], choices))} choices" if isinstance(choices, list) else "no choices"
-        raise EngineProtocolError(f"the engine at {url} answered {found}, expected exactly 1", url=url)
-    choice = expect_object(cast(list[object], choices)[0], "choices[0]", url)
-    bare = _build_bare(reply, choice, url)
-    message = choice.get("message")
-    if isinstance(message, dict) and not bare.is_aborted:
-        return _with_message(bare, canonicalise_message(cast(JsonObject, message), url))
-    return add_message(bare, request, parse)
-
-
-def _with_message(bare: Generation, message: JsonObject) -> Generation:
-    is_call = bool(message.get("tool_calls")) and bare.finish_reason == "stop"
-    return replace(bare, message=message, finish_reason="tool_calls" if is_call else bare.finish_reason)
-
-
-def _build_bare(reply: JsonReply, choice: JsonObject, url: str) -> Generation:
-    ids = choice.get("token_ids")
-    if not isinstance(ids, list):
-        raise EngineProtocolError(
-            f"the reply of {url} has no token_ids",
-            hint="a vLLM of this age has no return_token_ids, or a router drops it",
-            url=url,
-        )
-    usage = expect_object(reply.value.get("usage") or {}, "usage", url)
-    details = usage.get("prompt_tokens_details")
-    reason = choice.get("stop_reason")
-    spans = read_spans(choice.get("weight_versions"), url)
-    return Generation(
-        message={},
-        ids=read_ids(cast(list[object], ids), url),
-        logprobs=np.asarray(read_logprobs(choice.get("logprobs"), url), dtype=np.float64),
-        finish_reason=str(choice.get("finish_reason") or "stop"),
-        matched_stop=reason if isinstance(reason, int | str) and not isinstance(reason, bool) else None,
-        prompt_tokens=_read_count(usage, "prompt_tokens"),
-        completion_tokens=_read_count(usage, "completion_tokens"),
-        cached_tokens=_read_count(cast(JsonObject, details), "cached_tokens") or 0 if isinstance(details, dict) else 0,
-        weight_version=spans[-1].version if spans else None,
-        spans=spans,
-        routed_experts=reply.take_payload(choice, "routed_experts"),
-        meta=clean_numbers(
-            reply, {name: reply.value[name] for name in ("kv_transfer_params", "metrics") if name in reply.value}
-        ),
-        response_id=str(reply.value.get("id") or reply.value.get("request_id") or ""),
-        model=str(reply.value.get("model") or ""),
-        url=url,
-    )
-
-
-def read_logprobs(value: object, url: str) -> list[float]:
-    """The sampled tokens' logprobs in either of vLLM's shapes; NaN for null, minus infinity where it was clamped.
-
-    Raises:
-        EngineProtocolError: there are none.
-    """
-    fields = cast(JsonObject, value) if isinstance(value, dict) else {}
-    entries: object = fields.get("content", fields.get("token_logprobs"))
-    if not isinstance(entries, list):
-        raise EngineProtocolError(f"the reply of {url} has no logprobs, without which no turn can be recorded", url=url)
-    found: list[float] = []
-    for entry in cast(list[object], entries):
-        number = cast(JsonObject, entry).get("logprob") if isinstance(entry, dict) else entry
-        is_number = isinstance(number, int | float) and not isinstance(number, bool)
-        found.append(float(number) if is_number else float("nan"))  # pyright: ignore[reportArgumentType] - checked above
-    return [float("-inf") if number <= CLAMPED_LOGPROB else number for number in found]
-
-
-def _read_count(fields: JsonObject, key: str) -> int | None:
-    value = fields.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
 class VllmEngine:
     """One vLLM server."""
 
@@ -211,7 +135,9 @@ class VllmEngine:
         self._model = ""
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
-        """Generate one reply; not streamed, so ``on_ids`` is never called."""
+        """Generate one reply; streamed where ``on_ids`` is given and the generate route is known to be served."""
+        if on_ids is not None and self._has_generate_route:
+            return await self._stream(request, on_ids)
         if self._has_generate_route is not False:
             reply = await self._post(GENERATE_ROUTE, render_generate_body(request), request)
             self._has_generate_route = reply.status not in (404, 405)
@@ -229,6 +155,14 @@ class VllmEngine:
         if reply.status != 200:
             raise build_status_error(reply, len(request.prompt_ids))
         return parse_vllm_reply(reply.body, request, self.url, self._parse)
+
+    async def _stream(self, request: GenerateRequest, on_ids: IdsSink) -> Generation:
+        grown = StreamedChoice(self.url)
+        body, headers = render_generate_body(request, is_stream=True), render_headers(request)
+        async for data in stream_events(self._client, f"{self.url}{GENERATE_ROUTE}", body, headers, request):
+            if len(ids := grown.feed(data)):
+                on_ids(ids)
+        return read_vllm_reply(grown.finish(), request, self.url, self._parse)
 
     async def _find_model(self) -> str:
         """The name of the served model, which the completions route wants."""

@@ -281,8 +281,8 @@ class ScriptedEngine:
         value = self.render(request, asked, shown, sampled, meta)
         if reply.edit is not None:
             reply.edit(value)
-        if request.path == "/generate" and request.json.get("stream"):
-            stream = build_stream(value, reply.chunk_ids, is_incremental=self.is_incremental)
+        stream = self.stream(request, value, reply.chunk_ids)
+        if stream is not None:
             return Answer(body=stream, headers=(("content-type", "text/event-stream"), *headers), fault=reply.fault)
         return Answer(body=dump_reply(value), headers=headers, fault=reply.fault)
 
@@ -295,6 +295,12 @@ class ScriptedEngine:
             return request.json
         text = "".join(str(message.get("content")) for message in request.json["messages"])
         return {**request.json, "input_ids": [16 + byte for byte in text.encode()]}
+
+    def stream(self, request: RecordedRequest, value: JsonObject, chunk_ids: int) -> bytes | None:
+        """The reply as an event stream, where one was asked for; None for a plain body."""
+        if request.path != "/generate" or not request.json.get("stream"):
+            return None
+        return build_stream(value, chunk_ids, is_incremental=self.is_incremental)
 
     def render(
         self, request: RecordedRequest, asked: JsonObject, reply: ScriptedReply, sampled: Sampled, meta: JsonObject

@@ -8,7 +8,7 @@ import pybase64
 
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.testing.engine import Answer, RecordedRequest, ScriptedEngine
-from turnkeeper.testing.script import Sampled, ScriptedReply, scripted_rows
+from turnkeeper.testing.script import Sampled, ScriptedReply, dump_reply, scripted_rows
 
 
 class ScriptedVllm(ScriptedEngine):
@@ -46,6 +46,25 @@ class ScriptedVllm(ScriptedEngine):
             "return_routed_experts": False,
             "routed_experts_start_len": params.get("routed_experts_prompt_start", 0),
         }
+
+    def stream(self, request: RecordedRequest, value: JsonObject, chunk_ids: int) -> bytes | None:
+        """A streamed reply of the generate route: each event holds what is new, the last ones the rest."""
+        if request.path != "/inference/v1/generate" or not request.json.get("stream"):
+            return None
+        choice = value["choices"][0]
+        ids: list[int] = choice["token_ids"]
+        events: list[JsonObject] = []
+        for start in range(0, len(ids), chunk_ids):
+            stop = min(start + chunk_ids, len(ids))
+            content = choice["logprobs"]["content"][start:stop]
+            events.append({"index": 0, "token_ids": ids[start:stop], "logprobs": {"content": content}})
+        ending = {name: item for name, item in choice.items() if name not in ("token_ids", "logprobs", "message")}
+        chunks: list[JsonObject] = [
+            {"request_id": value["request_id"], "choices": [event]} for event in [*events, ending]
+        ]
+        chunks.append({"request_id": value["request_id"], "choices": [], "usage": value["usage"]})
+        lines = [b"data: " + dump_reply(chunk) + b"\n\n" for chunk in chunks]
+        return b"".join([*lines, b"data: [DONE]\n\n"])
 
     def render(
         self, request: RecordedRequest, asked: JsonObject, reply: ScriptedReply, sampled: Sampled, meta: JsonObject

@@ -1,0 +1,154 @@
+"""vLLM's replies, whole or streamed, read into generations.
+
+Pure. Both token-in routes share a shape: one choice with ids and logprobs, counts under ``usage``.
+"""
+
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from turnkeeper.core.tokens import NO_TOKENS, TokenIds
+from turnkeeper.engines.engine import GenerateRequest, Generation
+from turnkeeper.engines.generate import add_message, build_stream_error, read_ids
+from turnkeeper.engines.joining import ParseMessage
+from turnkeeper.engines.message import canonicalise_message
+from turnkeeper.engines.meta import read_spans
+from turnkeeper.engines.reply import JsonReply, clean_numbers, expect_object, parse_reply
+from turnkeeper.errors import EngineError, EngineProtocolError
+from turnkeeper.jsontypes import JsonObject
+
+CLAMPED_LOGPROB = -9999.0
+"""What vLLM writes for minus infinity."""
+
+
+def parse_vllm_reply(body: bytes, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:
+    """Translate a 200 of either route; the message is vLLM's own where it parsed one, else read from the ids.
+
+    Raises:
+        EngineProtocolError: no choice, several, no ids or no logprobs.
+    """
+    return read_vllm_reply(parse_reply(body, url), request, url, parse)
+
+
+def read_vllm_reply(reply: JsonReply, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:
+    """The same, of a reply that is parsed already."""
+    choices = reply.value.get("choices")
+    if not isinstance(choices, list) or len(cast(list[object], choices)) != 1:
+        found = f"{len(cast(list[object], choices))} choices" if isinstance(choices, list) else "no choices"
+        raise EngineProtocolError(f"the engine at {url} answered {found}, expected exactly 1", url=url)
+    choice = expect_object(cast(list[object], choices)[0], "choices[0]", url)
+    bare = _build_bare(reply, choice, url)
+    message = choice.get("message")
+    if isinstance(message, dict) and not bare.is_aborted:
+        return _with_message(bare, canonicalise_message(cast(JsonObject, message), url))
+    return add_message(bare, request, parse)
+
+
+def _with_message(bare: Generation, message: JsonObject) -> Generation:
+    is_call = bool(message.get("tool_calls")) and bare.finish_reason == "stop"
+    return replace(bare, message=message, finish_reason="tool_calls" if is_call else bare.finish_reason)
+
+
+def _build_bare(reply: JsonReply, choice: JsonObject, url: str) -> Generation:
+    ids = choice.get("token_ids")
+    if not isinstance(ids, list):
+        raise EngineProtocolError(
+            f"the reply of {url} has no token_ids",
+            hint="a vLLM of this age has no return_token_ids, or a router drops it",
+            url=url,
+        )
+    usage = expect_object(reply.value.get("usage") or {}, "usage", url)
+    details = usage.get("prompt_tokens_details")
+    reason = choice.get("stop_reason")
+    spans = read_spans(choice.get("weight_versions"), url)
+    return Generation(
+        message={},
+        ids=read_ids(cast(list[object], ids), url),
+        logprobs=np.asarray(read_logprobs(choice.get("logprobs"), url), dtype=np.float64),
+        finish_reason=str(choice.get("finish_reason") or "stop"),
+        matched_stop=reason if isinstance(reason, int | str) and not isinstance(reason, bool) else None,
+        prompt_tokens=_read_count(usage, "prompt_tokens"),
+        completion_tokens=_read_count(usage, "completion_tokens"),
+        cached_tokens=_read_count(cast(JsonObject, details), "cached_tokens") or 0 if isinstance(details, dict) else 0,
+        weight_version=spans[-1].version if spans else None,
+        spans=spans,
+        routed_experts=reply.take_payload(choice, "routed_experts"),
+        meta=clean_numbers(
+            reply, {name: reply.value[name] for name in ("kv_transfer_params", "metrics") if name in reply.value}
+        ),
+        response_id=str(reply.value.get("id") or reply.value.get("request_id") or ""),
+        model=str(reply.value.get("model") or ""),
+        url=url,
+    )
+
+
+def read_logprobs(value: object, url: str) -> list[float]:
+    """The sampled tokens' logprobs in either of vLLM's shapes; NaN for null, minus infinity where it was clamped.
+
+    Raises:
+        EngineProtocolError: there are none.
+    """
+    fields = cast(JsonObject, value) if isinstance(value, dict) else {}
+    entries: object = fields.get("content", fields.get("token_logprobs"))
+    if not isinstance(entries, list):
+        raise EngineProtocolError(f"the reply of {url} has no logprobs, without which no turn can be recorded", url=url)
+    found: list[float] = []
+    for entry in cast(list[object], entries):
+        number = cast(JsonObject, entry).get("logprob") if isinstance(entry, dict) else entry
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        found.append(float(number) if is_number else float("nan"))  # pyright: ignore[reportArgumentType] - checked above
+    return [float("-inf") if number <= CLAMPED_LOGPROB else number for number in found]
+
+
+def _read_count(fields: JsonObject, key: str) -> int | None:
+    value = fields.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+class StreamedChoice:
+    """A streamed reply as it grows: each event adds ids and their logprobs, the last ones what is said at the end."""
+
+    def __init__(self, url: str) -> None:
+        """Begin with nothing."""
+        self._url = url
+        self._ids: list[int] = []
+        self._logprobs: list[object] = []
+        self._top: JsonObject = {}
+        self._choice: JsonObject = {}
+        self._payloads: tuple[memoryview, ...] = ()
+
+    def feed(self, data: bytes) -> TokenIds:
+        """The ids that this event adds.
+
+        Raises:
+            EngineError: the event is an error.
+            EngineProtocolError: it is no part of a reply.
+        """
+        reply = parse_reply(data, self._url)
+        if "error" in reply.value:
+            raise build_stream_error(reply.value["error"], self._url)
+        self._top |= {name: value for name, value in reply.value.items() if value is not None and name != "choices"}
+        for entry in cast(list[object], reply.value.get("choices") or []):
+            choice = expect_object(entry, "choices[]", self._url)
+            if choice.get("routed_experts") is not None:
+                self._payloads = reply.payloads
+            self._choice |= {name: value for name, value in choice.items() if value is not None}
+            logprobs = choice.get("logprobs")
+            if isinstance(logprobs, dict):
+                self._logprobs += cast(JsonObject, logprobs).get("content") or []
+            ids = read_ids(cast(list[object], choice.get("token_ids") or []), self._url)
+            self._ids += ids.tolist()
+            return ids
+        return NO_TOKENS
+
+    def finish(self) -> JsonReply:
+        """The reply as an unstreamed call would have given it.
+
+        Raises:
+            EngineError: the stream ended before its reply was complete.
+        """
+        if not self._choice.get("finish_reason"):
+            raise EngineError(f"the stream of {self._url} ended before its reply was complete", url=self._url)
+        choice = {**self._choice, "token_ids": self._ids, "logprobs": {"content": self._logprobs}}
+        return JsonReply(value={**self._top, "choices": [choice]}, payloads=self._payloads, is_strict=False)
