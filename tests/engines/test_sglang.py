@@ -16,6 +16,7 @@ import pytest
 
 from engines.builders import make_request
 from turnkeeper.core.turn import VersionSpan
+from turnkeeper.engines.check import check_generation
 from turnkeeper.engines.engine import EngineState
 from turnkeeper.engines.http import HttpReply
 from turnkeeper.engines.refusal import build_status_error
@@ -186,6 +187,15 @@ def test_arguments_sent_as_an_object_become_text() -> None:
 
 def test_an_abort_that_the_choice_hides_is_an_abort() -> None:
     assert parse_chat_reply(reply(finish_reason={"type": "abort"}), URL).is_aborted
+
+
+@pytest.mark.parametrize("pairs", ["absent", None, []])
+def test_an_abort_before_the_first_token_may_lack_its_lists_and_counts(pairs: Any) -> None:
+    names = ("prompt_tokens", "completion_tokens", "cached_tokens")
+    raw = reply(finish_reason={"type": "abort"}, output_token_logprobs=pairs, **dict.fromkeys(names, "absent"))
+    found = parse_chat_reply(raw, URL)
+    assert (found.is_aborted, len(found.ids)) == (True, 0)
+    check_generation(found, make_request())
 
 
 def test_null_and_nan_logprobs_are_kept_for_the_check() -> None:

@@ -182,6 +182,13 @@ async def test_a_stream_has_the_rows_and_the_counts_of_the_plain_reply(client: E
     assert streamed.message["content"] == "parsed 7"
 
 
+@pytest.mark.parametrize("ids", [None, []])
+def test_an_abort_before_the_first_token_may_lack_its_lists(ids: object) -> None:
+    raw = reply(token_ids=ids, logprobs=None, finish_reason="abort", weight_versions=None, message="absent")
+    found = parse_vllm_reply(raw, make_request(), URL, parse)
+    assert (found.is_aborted, len(found.ids)) == (True, 0)
+
+
 async def test_rows_describe_themselves_and_start_where_asked(client: EngineClient) -> None:
     asked = RowsRequest(start_len=4, held_rows=4)
     async with running(ScriptedVllm([ScriptedReply(ids=[20, 21, 2])], moe=MoeShape())) as url:

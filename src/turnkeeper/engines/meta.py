@@ -43,7 +43,10 @@ def build_generation(
     choice_logprobs: object = None,
 ) -> Generation:
     """Read what ``meta_info`` holds, the same in every SGLang wire."""
+    finish = _read_finish(finish_reason, meta, url)
     pairs = meta.get("output_token_logprobs")
+    if pairs is None and finish == ABORT:  # aborted before it ran: some builds then leave the lists out
+        pairs = []
     if not isinstance(pairs, list):
         raise EngineProtocolError(
             f"the reply of {url} lacks meta_info.output_token_logprobs, without which a turn has no token ids",
@@ -55,7 +58,7 @@ def build_generation(
         message=message,
         ids=_read_ids(cast(list[object], pairs), url),
         logprobs=_read_logprobs(cast(list[object], pairs)),
-        finish_reason=_read_finish(finish_reason, meta, url),
+        finish_reason=finish,
         matched_stop=_read_matched(matched_stop, meta),
         prompt_tokens=_read_count(meta, "prompt_tokens"),
         completion_tokens=_read_count(meta, "completion_tokens"),

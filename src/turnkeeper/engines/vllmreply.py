@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds
-from turnkeeper.engines.engine import GenerateRequest, Generation
+from turnkeeper.engines.engine import ABORT, GenerateRequest, Generation
 from turnkeeper.engines.generate import add_message, build_stream_error, read_ids
 from turnkeeper.engines.joining import ParseMessage
 from turnkeeper.engines.message import canonicalise_message
@@ -51,7 +51,11 @@ def _with_message(bare: Generation, message: JsonObject) -> Generation:
 
 
 def _build_bare(reply: JsonReply, choice: JsonObject, url: str) -> Generation:
-    ids = choice.get("token_ids")
+    finish = str(choice.get("finish_reason") or "stop")
+    ids: object = choice.get("token_ids")
+    logprobs: object = choice.get("logprobs")
+    if finish == ABORT and not ids:  # aborted before its first token
+        ids, logprobs = list[object](), {"content": list[object]()}
     if not isinstance(ids, list):
         raise EngineProtocolError(
             f"the reply of {url} has no token_ids",
@@ -65,8 +69,8 @@ def _build_bare(reply: JsonReply, choice: JsonObject, url: str) -> Generation:
     return Generation(
         message={},
         ids=read_ids(cast(list[object], ids), url),
-        logprobs=np.asarray(read_logprobs(choice.get("logprobs"), url), dtype=np.float64),
-        finish_reason=str(choice.get("finish_reason") or "stop"),
+        logprobs=np.asarray(read_logprobs(logprobs, url), dtype=np.float64),
+        finish_reason=finish,
         matched_stop=reason if isinstance(reason, int | str) and not isinstance(reason, bool) else None,
         prompt_tokens=_read_count(usage, "prompt_tokens"),
         completion_tokens=_read_count(usage, "completion_tokens"),
