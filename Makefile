@@ -43,8 +43,9 @@ fix: $(VENV)/.dev            ## format and mend what can be mended
 docs: $(VENV)/.dev          ## write the generated reference pages anew
 	$(BIN)/python -m turnkeeper.config.reference docs/reference
 
-bench: $(VENV)/.demo         ## tokens a second of the embedded engine
+bench: $(VENV)/.demo         ## tokens a second of the embedded engine, and what rendering costs
 	$(BIN)/python -m turnkeeper.bench.engine $(ARGS)
+	$(BIN)/python -m turnkeeper.bench.rendering
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
