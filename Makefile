@@ -33,7 +33,7 @@ assets: $(VENV)/.dev         ## real tokenizers and templates for the tests, fro
 check: $(VENV)/.dev          ## format, lint, types, import table
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest tests/test_architecture.py
 
 fix: $(VENV)/.dev            ## format and mend what can be mended
