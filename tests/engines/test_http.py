@@ -130,6 +130,16 @@ def test_the_file_limit_can_only_rise() -> None:
     assert raise_file_limit() == raise_file_limit()
 
 
+async def test_a_large_reply_arrives_whole_and_a_large_one_cut_short_is_an_error(client: EngineClient) -> None:
+    whole = bytes(range(256)) * 8192
+    cut = ScriptedReply(body=whole, fault=Phase.BODY)
+    async with running(ScriptedEngine([ScriptedReply(body=whole), cut])) as url:
+        reply = await client.post_json(f"{url}/generate", b'{"input_ids": [1]}')
+        assert bytes(reply.body) == whole
+        with pytest.raises(EngineError, match="broke off"):
+            await client.post_json(f"{url}/generate", b'{"input_ids": [1]}')
+
+
 async def test_an_abort_goes_to_the_engine_and_never_raises(client: EngineClient) -> None:
     engine = ScriptedEngine()
     async with running(engine) as url:

@@ -16,13 +16,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import orjson
 
 from turnkeeper.core.tokens import Span
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.jsontypes import JsonObject
+
+Body: TypeAlias = bytes | bytearray
+"""A reply's body; large ones are read into a bytearray."""
 
 _SMALL_BYTES = 256
 """Payloads shorter than this are left in place: cutting them out gains nothing."""
@@ -61,11 +64,11 @@ class JsonReply:
 class CutBody:
     """A body without its payloads."""
 
-    body: bytes
+    body: Body
     payloads: tuple[memoryview, ...]
 
 
-def cut_payloads(body: bytes) -> CutBody:
+def cut_payloads(body: Body) -> CutBody:
     """Replace each large payload string by its index.
 
     A key inside a string cannot be mistaken for one: there its quotes are escaped. A payload that holds an escape is
@@ -82,7 +85,7 @@ def cut_payloads(body: bytes) -> CutBody:
     return CutBody(body=cut, payloads=tuple(view[span.start : span.stop] for span in spans))
 
 
-def _find_payloads(body: bytes) -> list[Span]:
+def _find_payloads(body: Body) -> list[Span]:
     """Where large payloads lie, between their quotes, in order.
 
     Nothing is searched twice, least of all a payload: bytes.find needs 70 ms for 64 MiB.
@@ -104,7 +107,7 @@ def _find_payloads(body: bytes) -> list[Span]:
     return sorted(found, key=lambda span: span.start)
 
 
-def _find_payload(body: bytes, key: bytes, gap: Span) -> Span | None:
+def _find_payload(body: Body, key: bytes, gap: Span) -> Span | None:
     """The first large payload of a key that begins inside a stretch of the body."""
     position = body.find(key, gap.start, gap.stop)
     while position >= 0:
@@ -119,7 +122,7 @@ def _find_payload(body: bytes, key: bytes, gap: Span) -> Span | None:
     return None
 
 
-def parse_reply(body: bytes, url: str) -> JsonReply:
+def parse_reply(body: Body, url: str) -> JsonReply:
     """Parse an engine's reply.
 
     Raises:
@@ -138,7 +141,7 @@ def parse_reply(body: bytes, url: str) -> JsonReply:
     return JsonReply(value=cast(JsonObject, value), payloads=cut.payloads, is_strict=is_strict)
 
 
-def _parse_leniently(body: bytes, url: str) -> object:
+def _parse_leniently(body: Body, url: str) -> object:
     try:
         return replace_surrogates(json.loads(body.decode("utf-8")))
     except (ValueError, RecursionError) as error:

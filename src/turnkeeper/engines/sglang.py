@@ -31,7 +31,7 @@ from turnkeeper.engines.http import (
 from turnkeeper.engines.message import canonicalise_message
 from turnkeeper.engines.meta import build_generation, read_version
 from turnkeeper.engines.refusal import build_status_error
-from turnkeeper.engines.reply import expect_object, parse_reply
+from turnkeeper.engines.reply import Body, expect_object, parse_reply
 from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.jsontypes import JsonObject
 
@@ -99,7 +99,7 @@ def merge_stop_ids(given: object, added: tuple[int, ...]) -> list[int]:
     return list(dict.fromkeys([*own, *added]))
 
 
-def parse_chat_reply(body: bytes, url: str) -> Generation:
+def parse_chat_reply(body: Body, url: str) -> Generation:
     """Translate a 200.
 
     Raises:
@@ -186,7 +186,7 @@ async def relay_call(url: str, client: EngineClient, call: RelayRequest) -> Rela
     target = f"{url}{call.path}" + (f"?{call.query}" if call.query else "")
     headers = [*select_request_headers(call.headers), (ROUTING_KEY, call.session_id)]
     reply = await client.call(call.method, target, body=call.body or None, headers=headers)
-    return RelayReply(status=reply.status, headers=select_reply_headers(reply.headers), body=reply.body)
+    return RelayReply(status=reply.status, headers=select_reply_headers(reply.headers), body=bytes(reply.body))
 
 
 def read_workers(reply: HttpReply) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from turnkeeper.engines.generate import add_message, build_stream_error, read_id
 from turnkeeper.engines.joining import ParseMessage
 from turnkeeper.engines.message import canonicalise_message
 from turnkeeper.engines.meta import read_spans
-from turnkeeper.engines.reply import JsonReply, clean_numbers, expect_object, parse_reply
+from turnkeeper.engines.reply import Body, JsonReply, clean_numbers, expect_object, parse_reply
 from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.jsontypes import JsonObject
 
@@ -22,7 +22,7 @@ CLAMPED_LOGPROB = -9999.0
 """What vLLM writes for minus infinity."""
 
 
-def parse_vllm_reply(body: bytes, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:
+def parse_vllm_reply(body: Body, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:
     """Translate a 200 of either route; the message is vLLM's own where it parsed one, else read from the ids.
 
     Raises:
