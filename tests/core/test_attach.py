@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sessionkit import Talk, assistant, call, completion_of, prompt_of, tool, user
-from turnkeeper.core import Linear, Session, Tree, TurnRequest
+from turnkeeper.core import Cause, Linear, Session, Tree, TurnRequest
 from turnkeeper.matching import TOLERANT, IdPairs, Match, NormalMessage
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"
@@ -71,6 +71,33 @@ def test_the_longest_path_of_messages_wins_over_the_one_of_most_turns() -> None:
     whole = talk.commit(late, "c")
     request = (user("u"), assistant("a"), user("v"), assistant("b"), user("w"), assistant("c"), user("x"))
     assert talk.begin(*request).parent is whole
+
+
+def test_turns_of_a_sub_agent_in_between_leave_the_main_agents_path_alone() -> None:
+    talk = Talk()
+    main, sub = (user("task"),), (user("explore"),)
+    first = talk.say(*main, reply="m1", tools=({"name": "all"},))
+    for reply in ("s1", "s2"):
+        talk.say(*sub, reply=reply, tools=({"name": "read"},))
+        sub = (*sub, assistant(reply), user("more"))
+    second = talk.say(*main, assistant("m1"), user("go on"), reply="m2", tools=({"name": "all"},))
+    assert second.parent == first.id
+    assert [turn.parent for turn in talk.session.forest.turns] == [None, None, 1, 0]
+    assert talk.session.live_leaves() == (2, 3)
+
+
+def test_a_compacted_history_is_a_root_and_leaves_the_old_path_as_it_was() -> None:
+    talk = Talk()
+    said = [user("task")]
+    for index in range(5):
+        turn = talk.say(*said, reply=f"a{index}")
+        said += [turn.completion.message, user(f"u{index}")]
+    bare = talk.say(user("summary"), reply="b")
+    carried = talk.say(user("summary, and the last words"), said[-2], user("go on"), reply="c")
+    assert [bare.parent, carried.parent] == [None, None]
+    assert (bare.why.cause, carried.why.cause) == (Cause.OTHER_START, Cause.COMPACTED)
+    assert (bare.carried, carried.carried) == (0, 1)
+    assert talk.session.live_leaves() == (4, 5, 6)
 
 
 def test_the_same_tools_in_another_spelling_of_their_keys_are_the_same_tools() -> None:
