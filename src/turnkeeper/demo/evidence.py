@@ -93,7 +93,11 @@ def read_evidence(folder: Path) -> Evidence:
     if not (folder / "run.json").is_file():
         raise TurnkeeperError(f"{folder} holds no finished run", hint="run `turnkeeper demo` first")
     return Evidence(
-        calls=tuple(call for trace in sorted(folder.glob("engine-*.trace.jsonl")) for call in _read_trace(trace)),
+        calls=tuple(
+            call
+            for trace in sorted(folder.glob("engine-*.trace.jsonl"))
+            for call in map(parse_call, _read_lines(trace))
+        ),
         sessions=tuple(_read_session(path) for path in sorted((folder / "sessions").glob("*.json"))),
         outcomes=tuple(Outcome(**line) for line in _read_lines(folder / "outcomes.jsonl")),
         run=orjson.loads((folder / "run.json").read_bytes()),
@@ -106,22 +110,22 @@ def _read_lines(path: Path) -> Iterator[JsonObject]:
             yield orjson.loads(line)
 
 
-def _read_trace(path: Path) -> Iterator[EngineCall]:
-    for line in _read_lines(path):
-        # A request that was retracted has an epoch for each time its KV was computed; the last one's rows are what its
-        # engine holds at the end.
-        experts: list[Any] = line["epochs"][-1]["kv_experts"] if line["epochs"] else []
-        versions = (span["version"] for span in line["weight_versions"] for _ in range(span["start"], span["end"]))
-        yield EngineCall(
-            session_id=line["routing_key"],
-            prompt_ids=freeze_ids(line["prompt_ids"]),
-            output_ids=freeze_ids(line["output_ids"]),
-            logprobs=np.array(line["logprobs"], dtype=np.float64),
-            versions=tuple(versions),
-            experts_RLK=np.array(experts, dtype=np.int32),
-            is_aborted=line["finish_reason"] == "abort",
-            is_retracted=line["num_retractions"] > 0,
-        )
+def parse_call(line: JsonObject) -> EngineCall:
+    """A request from its line of an engine's trace."""
+    # A request that was retracted has an epoch for each time its KV was computed; the last one's rows are what its
+    # engine holds at the end.
+    experts: list[Any] = line["epochs"][-1]["kv_experts"] if line["epochs"] else []
+    versions = (span["version"] for span in line["weight_versions"] for _ in range(span["start"], span["end"]))
+    return EngineCall(
+        session_id=line["routing_key"],
+        prompt_ids=freeze_ids(line["prompt_ids"]),
+        output_ids=freeze_ids(line["output_ids"]),
+        logprobs=np.array(line["logprobs"], dtype=np.float64),
+        versions=tuple(versions),
+        experts_RLK=np.array(experts, dtype=np.int32),
+        is_aborted=line["finish_reason"] == "abort",
+        is_retracted=line["num_retractions"] > 0,
+    )
 
 
 def _read_session(path: Path) -> Collected:

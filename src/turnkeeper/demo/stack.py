@@ -34,15 +34,32 @@ async def running_stack(folder: Path, *, mode: PauseMode, checkpoint: Path) -> A
     Raises:
         ProcessError: one of them did not start.
     """
+    async with (
+        running_engines(folder, checkpoint=checkpoint) as urls,
+        running_server(folder / "server.log", urls, mode=mode, checkpoint=checkpoint) as server_url,
+    ):
+        yield Stack(server_url=server_url, engine_urls=urls)
+
+
+@asynccontextmanager
+async def running_engines(folder: Path, *, checkpoint: Path) -> AsyncGenerator[tuple[str, ...]]:
+    """Run the engines alone, each with its log and trace in the folder; their URLs."""
     async with AsyncExitStack() as stack:
         urls: list[str] = []
         for index in range(ENGINES):
             command = _engine_command(folder, index, checkpoint)
             engine = running_command(command, log=folder / f"engine-{index}.log")
             urls.append((await stack.enter_async_context(engine)).url)
-        server = running_command(_server_command(checkpoint, urls, mode), log=folder / "server.log")
-        server_url = (await stack.enter_async_context(server)).url
-        yield Stack(server_url=server_url, engine_urls=tuple(urls))
+        yield tuple(urls)
+
+
+@asynccontextmanager
+async def running_server(
+    log: Path, urls: Sequence[str], *, mode: PauseMode, checkpoint: Path, options: Sequence[str] = ()
+) -> AsyncGenerator[str]:
+    """Run one session server in front of these engines, with further options; its URL."""
+    async with running_command([*_server_command(checkpoint, urls, mode), *options], log=log) as server:
+        yield server.url
 
 
 def _engine_command(folder: Path, index: int, checkpoint: Path) -> list[str]:
