@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
 
-.PHONY: demo test assets check fix docs bench clean
+.PHONY: demo test assets check fix docs bench proof clean
 
 # The stamps remember which pyproject.toml an environment was made from.
 $(VENV)/.made:
@@ -46,6 +46,9 @@ docs: $(VENV)/.dev          ## write the generated reference pages anew
 bench: $(VENV)/.demo         ## tokens a second of the embedded engine, and what rendering costs
 	$(BIN)/python -m turnkeeper.bench.engine $(ARGS)
 	$(BIN)/python -m turnkeeper.bench.rendering
+
+proof: $(VENV)/.demo         ## weight updates under load in every pause mode, every logprob computed again; 15 minutes
+	$(BIN)/python -m turnkeeper.bench.updates --repeats 20 --seconds 900 $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

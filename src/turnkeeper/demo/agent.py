@@ -47,7 +47,7 @@ async def play_task(client: AsyncOpenAI, task: Task, *, rollout: int, session_id
         text = reply.content or ""
         if not calls:
             break
-        messages += [{"role": "tool", "tool_call_id": call.id, "content": _run_tool(call)} for call in calls]
+        messages += [{"role": "tool", "tool_call_id": call.id, "content": run_tool(call)} for call in calls]
     return Outcome(
         task_id=task.id,
         rollout=rollout,
@@ -69,7 +69,8 @@ async def _ask(client: AsyncOpenAI, messages: list[JsonObject]) -> ChatCompletio
     return completion.choices[0].message
 
 
-def _run_tool(call: ChatCompletionMessageFunctionToolCall) -> str:
+def run_tool(call: ChatCompletionMessageFunctionToolCall) -> str:
+    """What the calculator answers, whatever the model wrote."""
     try:
         arguments = json.loads(call.function.arguments)
     except json.JSONDecodeError:

@@ -4,6 +4,7 @@ It trains nothing. It does to engines and session server what a trainer does bet
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,7 +51,7 @@ class Trainer:
         await self._is_due.wait()
         client = EngineClient()
         try:
-            await self._wait_until_busy(client)
+            await wait_until_busy(client, self._stack.engine_urls, self._busy)
             fleet = EngineFleet(
                 self._stack.engine_urls,
                 client=client,
@@ -62,13 +63,18 @@ class Trainer:
         finally:
             await client.close()
 
-    async def _wait_until_busy(self, client: EngineClient) -> None:
-        """A run so small that its engines are never busy goes on after a while; its audit says what was in flight."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(BUSY_TIMEOUT_S):
-                while await self._count_running(client) < self._busy:  # noqa: ASYNC110 - engines send no event
-                    await asyncio.sleep(LOOK_INTERVAL_S)
 
-    async def _count_running(self, client: EngineClient) -> int:
-        replies = [await client.call("GET", f"{url}/server_info") for url in self._stack.engine_urls]
-        return sum(orjson.loads(reply.body)["internal_states"][0]["num_running_reqs"] for reply in replies)
+async def wait_until_busy(client: EngineClient, engine_urls: Sequence[str], calls: int) -> None:
+    """Wait until so many calls are running on all engines together.
+
+    A run so small that its engines are never busy goes on after a while; its audit says what was in flight.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(BUSY_TIMEOUT_S):
+            while await _count_running(client, engine_urls) < calls:  # noqa: ASYNC110 - engines send no event
+                await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+async def _count_running(client: EngineClient, engine_urls: Sequence[str]) -> int:
+    replies = [await client.call("GET", f"{url}/server_info") for url in engine_urls]
+    return sum(orjson.loads(reply.body)["internal_states"][0]["num_running_reqs"] for reply in replies)

@@ -1,0 +1,28 @@
+"""What is compared: a pause mode, with the option that matters in it."""
+
+from dataclasses import dataclass
+
+from turnkeeper.choices import OnAbort, PauseMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One way to run a session server through updates."""
+
+    name: str
+    mode: PauseMode
+    on_abort: OnAbort = OnAbort.RESTART
+    options: tuple[str, ...] = ()
+    """More of the session server's command line."""
+
+
+CASES = (
+    Case(name="in_place", mode=PauseMode.IN_PLACE),
+    Case(name="in_place, salted", mode=PauseMode.IN_PLACE, options=("--cache-salt-by-version",)),
+    Case(name="retract", mode=PauseMode.RETRACT),
+    *(
+        Case(name=f"abort, {choice}", mode=PauseMode.ABORT, on_abort=choice, options=("--on-abort", choice.value))
+        for choice in OnAbort
+    ),
+)
+"""All pause modes; abort with each answer to an aborted turn, in_place with and without a prefix cache per version."""

@@ -1,0 +1,77 @@
+"""A run: the engines, and for each case a session server and its rounds."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from turnkeeper.bench.updates.case import Case
+from turnkeeper.bench.updates.judge import Verdict, judge
+from turnkeeper.bench.updates.replay import Weights
+from turnkeeper.bench.updates.rounds import (
+    SERVER_OPTIONS,
+    Load,
+    Round,
+    Stage,
+    TraceReader,
+    play_round,
+    write_checkpoints,
+)
+from turnkeeper.demo.stack import ENGINES, running_engines, running_server
+
+Note: TypeAlias = Callable[[Round, Verdict], None]
+"""Gets each round, judged."""
+
+
+@asynccontextmanager
+async def running_stage(folder: Path) -> AsyncGenerator[Stage]:
+    """Run the engines; traces and logs go to the folder.
+
+    Raises:
+        ProcessError: an engine did not start.
+    """
+    checkpoints = write_checkpoints(folder)
+    traces = tuple(TraceReader(folder / f"engine-{index}.trace.jsonl") for index in range(ENGINES))
+    async with running_engines(folder, checkpoint=checkpoints[0]) as urls:
+        yield Stage(engine_urls=urls, checkpoints=checkpoints, traces=traces)
+
+
+async def run_case(
+    stage: Stage,
+    case: Case,
+    folder: Path,
+    *,
+    repeats: int,
+    load: Load,
+    weights: Weights,
+    seconds: float = float("inf"),
+    on_round: Note,
+) -> None:
+    """Play a case's rounds, each judged before the next.
+
+    Args:
+        stage: the engines.
+        case: what is compared.
+        folder: for the session server's log.
+        repeats: rounds at most.
+        load: how much is played in each.
+        weights: remembered over cases.
+        seconds: no round begins later than this after the first.
+        on_round: gets each round.
+
+    Raises:
+        TurnkeeperError: the session server did not start, or an engine refused an update.
+    """
+    log = folder / f"server-{case.name.replace(', ', '-')}.log"
+    options = [*SERVER_OPTIONS, *case.options]
+    started = time.monotonic()
+    async with running_server(
+        log, stage.engine_urls, mode=case.mode, checkpoint=stage.checkpoints[0], options=options
+    ) as url:
+        for number in range(repeats):
+            if time.monotonic() - started > seconds:
+                break
+            played = await play_round(stage, case, url, number=number, load=load)
+            on_round(played, await asyncio.to_thread(judge, played, weights))

@@ -1,0 +1,157 @@
+"""Weight updates under load on two embedded engines, in every pause mode; the long version is `make proof`.
+
+1. Prefixes hold, no aborted turn is recorded, and every aborted turn is continued or answered as its option says,
+   whether the session server is told of the update or has to see it.
+2. Every path that met one version replays from its sample: its rows, forced through the model, give each logprob.
+3. Every engine call replays from its KV trace, in every mode.
+4. The figures of paths that an update crossed are there to be read.
+5. What is judged can fail: evidence that is changed on purpose is found out.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from turnkeeper.bench.updates.case import CASES, Case
+from turnkeeper.bench.updates.judge import Figures, Verdict, judge
+from turnkeeper.bench.updates.replay import TOLERANCE, Weights
+from turnkeeper.bench.updates.report import ROWS, format_markdown
+from turnkeeper.bench.updates.rounds import Load, PlayedSession, Round, TracedCall
+from turnkeeper.bench.updates.run import run_case, running_stage
+from turnkeeper.choices import OnAbort, PauseMode
+
+LOAD = Load(rollouts=6, concurrency=4, tasks=2)
+
+
+@dataclass(slots=True)
+class Run:
+    """A round each in which the session server is told; where turns are aborted, another in which it is not."""
+
+    rounds: dict[str, list[Round]]
+    verdicts: dict[str, list[Verdict]]
+    weights: Weights
+
+    def sum(self, case: Case) -> Figures:
+        return sum((verdict.figures for verdict in self.verdicts[case.name]), Figures())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("updates")
+    done = Run(rounds={case.name: [] for case in CASES}, verdicts={case.name: [] for case in CASES}, weights=Weights())
+
+    def note(played: Round, verdict: Verdict) -> None:
+        done.rounds[played.case.name].append(played)
+        done.verdicts[played.case.name].append(verdict)
+
+    async def play_all() -> None:
+        async with running_stage(folder) as stage:
+            for case in CASES:
+                repeats = 2 if case.mode is PauseMode.ABORT else 1
+                await run_case(stage, case, folder, repeats=repeats, load=LOAD, weights=done.weights, on_round=note)
+
+    asyncio.run(play_all())
+    return done
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_turns_survive_an_update(run: Run, case: Case) -> None:
+    figures = run.sum(case)
+    assert [problem for verdict in run.verdicts[case.name] for problem in verdict.problems] == []
+    assert [played.is_told for played in run.rounds[case.name]] == [True, False][: figures.rounds]
+    assert (figures.rollouts, figures.prefix_breaks, figures.recorded_aborts) == (6 * figures.rounds, 0, 0)
+    assert figures.in_flight > 0
+    answered = {OnAbort.RESTART: figures.restarted, OnAbort.FAIL: figures.refused}
+    expected = answered.get(case.on_abort, figures.restarted + figures.resumed)
+    assert expected == figures.aborted
+    assert (figures.aborted > 0) == (case.mode is PauseMode.ABORT)
+    assert (figures.resumed > 0) == (case.on_abort is OnAbort.RESUME)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_logprobs_are_reproduced(run: Run, case: Case) -> None:
+    figures = run.sum(case)
+    assert figures.traced.tokens == figures.sampled
+    assert figures.traced.worst <= TOLERANCE
+    assert figures.single.worst <= TOLERANCE
+    assert figures.single.paths + figures.crossing.paths == figures.rollouts
+
+
+def test_the_report_has_the_differences_of_crossed_paths(run: Run) -> None:
+    totals = {case.name: run.sum(case) for case in CASES}
+    assert sum(figures.single.paths for figures in totals.values()) > 0
+    for figures in totals.values():
+        assert figures.crossing.paths == figures.crossing_unforced.paths
+        assert np.isfinite([figures.crossing.mean, figures.crossing_unforced.mean]).all()
+    assert sum(figures.crossing.mean for figures in totals.values()) > 0
+    assert len(format_markdown(totals).splitlines()) == len(ROWS) + 2
+
+
+def change_sample(**changes: Callable[[Any], Any]) -> Callable[[Round], Round]:
+    """The first session's sample, changed."""
+
+    def change(played: Round) -> Round:
+        first, *others = played.sessions
+        sample = first.collected.samples[0]
+        edited = replace(sample, **{name: edit(getattr(sample, name)) for name, edit in changes.items()})
+        collected = replace(first.collected, samples=(edited,))
+        return replace(played, sessions=(replace(first, collected=collected), *others))
+
+    return change
+
+
+def change_call(is_meant: Callable[[TracedCall], bool], **changes: Any) -> Callable[[Round], Round]:
+    """The first engine call that is meant, changed; None leaves it out."""
+
+    def change(played: Round) -> Round:
+        meant = next(call for call in played.calls if is_meant(call))
+        others = [call for call in played.calls if call is not meant]
+        return replace(played, calls=(*others, replace(meant, call=replace(meant.call, **changes))))
+
+    return change
+
+
+def record_an_abort(played: Round) -> Round:
+    """An aborted reply stands among the records as if it had been whole."""
+    calls = {call.call.session_id: call.call for call in played.calls if call.call.is_aborted}
+
+    def add(session: PlayedSession) -> PlayedSession:
+        call = calls.get(session.collected.session_id)
+        if call is None:
+            return session
+        pairs = [[0.0, token, None] for token in call.output_ids.tolist()]
+        choice = {"finish_reason": "stop", "meta_info": {"output_token_logprobs": pairs}}
+        record = {"request": {"input_ids": call.prompt_ids.tolist()}, "response": {"choices": [choice]}}
+        return replace(session, records=[*session.records, record])
+
+    return replace(played, sessions=tuple(map(add, played.sessions)))
+
+
+def choose_another(rows: np.ndarray) -> np.ndarray:
+    changed = rows.copy()
+    changed[5, 1, 0] ^= 1
+    return changed
+
+
+def move(logprobs: np.ndarray) -> np.ndarray:
+    return logprobs - 2 * TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        pytest.param(change_sample(rollout_log_probs=move), "not what an engine sampled", id="a logprob"),
+        pytest.param(change_sample(rollout_routed_experts=choose_another), "not those that the engine", id="a row"),
+        pytest.param(change_sample(loss_mask=np.zeros_like), "were dropped", id="lost tokens"),
+        pytest.param(change_call(lambda call: call.call.is_aborted, session_id="x"), "neither", id="a lost turn"),
+        pytest.param(record_an_abort, "aborted turns were recorded", id="a recorded abort"),
+    ],
+)
+def test_a_round_that_does_not_hold_is_found_out(run: Run, change: Callable[[Round], Round], found: str) -> None:
+    played = run.rounds["abort, restart"][0]
+    problems = judge(change(played), run.weights).problems
+    assert any(found in problem for problem in problems), problems
