@@ -242,6 +242,31 @@ def test_a_folder_without_template_is_refused_at_start_by_its_option(qwen3_check
     assert "--chat-template-path" in str(caught.value)
 
 
+def test_a_tokenizer_that_merges_across_the_end_of_a_message_is_refused_at_start(qwen3_checkpoint: Checkpoint) -> None:
+    """Without a control token at the end, the full stop and the newline behind it are one piece."""
+    template = (
+        "{% for m in messages %}{{ m.content }}."
+        "{% if not loop.last or add_generation_prompt %}\n{% endif %}{% endfor %}"
+    )
+    with pytest.raises(ConfigError, match="merges text across the end"):
+        build_renderer(Checkpoint(tokenizer_json=qwen3_checkpoint.tokenizer_json, template=template), "default")
+
+
+def test_arguments_that_no_probe_can_try_may_not_change(qwen3_checkpoint: Checkpoint) -> None:
+    template = (
+        "{% if messages | length > 2 and messages[0].content != 'a' %}{{ raise_exception('no') }}{% endif %}"
+        "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
+    )
+    renderer = build_renderer(Checkpoint(tokenizer_json=qwen3_checkpoint.tokenizer_json, template=template), "default")
+    parent = ParentContext(
+        messages=(user("a"), assistant("b")),
+        completion_ids=renderer.tokenizer.encode("b<|im_end|>"),
+        template_kwargs={"x": 1},
+    )
+    with pytest.raises(RequestError, match="changes x"):
+        renderer.extend(parent, [user("c")], [], {"x": 2})
+
+
 def test_an_unknown_family_is_refused_with_the_nearest_names(qwen3_checkpoint: Checkpoint) -> None:
     with pytest.raises(ConfigError, match="did you mean qwen3"):
         build_renderer(qwen3_checkpoint, "qwen-3")

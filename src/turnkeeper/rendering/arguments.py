@@ -7,23 +7,29 @@ others; it may not contradict one, nor change along a path what would write the 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnkeeper.errors import ConfigError, RequestError
+from turnkeeper.errors import ConfigError, RequestError, TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering.family import Family
 from turnkeeper.rendering.writer import Writer
 
 _RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message", "tokenize", "chat_template")
 
-_CALL = {"id": "call_0", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+_CALL = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
 PROBE: Sequence[Message] = (
     {"role": "system", "content": "s"},
     {"role": "user", "content": "u"},
     {"role": "assistant", "content": "a", "reasoning_content": "r", "tool_calls": [_CALL]},
-    {"role": "tool", "content": "t", "tool_call_id": "call_0", "name": "look"},
+    {"role": "tool", "content": "t", "tool_call_id": "call00000", "name": "look"},
     {"role": "assistant", "content": "b", "reasoning_content": "q"},
     {"role": "user", "content": "v"},
 )
 """A conversation with one of everything that a template argument may touch."""
+PLAIN_PROBE: Sequence[Message] = (
+    {"role": "user", "content": "u"},
+    {"role": "assistant", "content": "b", "reasoning_content": "q"},
+    {"role": "user", "content": "v"},
+)
+"""The same for templates that know neither system messages nor tools."""
 
 
 def merge_fixed(family: Family, given: Mapping[str, Any] | None) -> JsonObject:
@@ -78,16 +84,24 @@ def _merge_switches(family: Family, merged: JsonObject, given: Mapping[str, Any]
     return {**merged, kept: value not in (False, "chat")}
 
 
+def _writes_otherwise(writer: Writer, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether two sets of arguments give different histories; where no probe can be written, they may."""
+    for probe in (PROBE, PLAIN_PROBE):
+        try:
+            old = writer.write(probe, (), before, is_open=False)
+            return writer.write(probe, (), after, is_open=False) != old
+        except TemplateError:
+            continue
+    return True
+
+
 def check_change(writer: Writer, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Refuse a change of arguments along a path that would write the path's messages otherwise.
 
     Raises:
         RequestError: it would.
     """
-    if before == after:
-        return
-    old = writer.write(PROBE, (), before, is_open=False)
-    if writer.write(PROBE, (), after, is_open=False) != old:
+    if before != after and _writes_otherwise(writer, before, after):
         names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
         raise RequestError(
             f"chat_template_kwargs changes {', '.join(names)} in the middle of a session, "

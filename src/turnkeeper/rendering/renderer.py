@@ -12,7 +12,7 @@ Stored ids are never rendered again: a child's prompt is its parent's path, less
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnkeeper.core.tokens import NO_TOKENS, TokenIds
+from turnkeeper.core.tokens import NO_TOKENS, TokenIds, join_ids
 from turnkeeper.core.turn import Prompt
 from turnkeeper.errors import ConfigError, RequestError, TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
@@ -221,7 +221,7 @@ def build_renderer(
     arguments = merge_fixed(family, template_kwargs)
     for marker in family.stop_markers[:1]:
         tokenizer.get_id(marker)
-    return Renderer(
+    renderer = Renderer(
         family=family,
         tokenizer=tokenizer,
         writer=writer,
@@ -229,6 +229,30 @@ def build_renderer(
         roles=RolePolicy(family, writer),
         arguments=arguments,
     )
+    _check_boundary(renderer)
+    return renderer
+
+
+def _check_boundary(renderer: Renderer) -> None:
+    """Refuse a tokenizer that merges text across the end of a message: no suffix could give the ids in place.
+
+    Only where the texts agree: what a template rewrites is another matter.
+    """
+    asked: Message = {"role": "user", "content": "Hello there"}
+    talk: Sequence[Message] = (asked, {"role": "assistant", "content": "Hello"})
+    try:
+        first = renderer.writer.write(talk, (), renderer.validate(talk, (), {}), is_open=False)
+        path = renderer.tokenizer.encode(first.removesuffix(renderer.close_layout))
+        appended = renderer.extend(ParentContext(messages=talk, completion_ids=path), [asked], (), {})
+        whole = renderer.render([*talk, asked], (), {}).ids
+    except RequestError:
+        return
+    joined = join_ids([path[: len(path) - appended.trim], appended.ids])
+    if joined.tolist() != whole.tolist() and renderer.tokenizer.decode(joined) == renderer.tokenizer.decode(whole):
+        raise ConfigError(
+            "the tokenizer merges text across the end of a message: appended messages cannot be tokenized alone",
+            hint="--chat-template-path can name a template that ends messages with a control token of the tokenizer",
+        )
 
 
 def _build_junction(
