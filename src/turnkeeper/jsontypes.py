@@ -1,7 +1,18 @@
-"""The types of parsed JSON: where ``Any`` is allowed to begin, since bodies of clients and engines are foreign."""
+"""JSON of strangers: the types of what was parsed, how deep it may be, and the one writer.
 
+``Any`` is allowed to begin here, since bodies of clients and engines are foreign.
+"""
+
+import json
 from collections.abc import Mapping
+from sys import float_info
 from typing import Any, TypeAlias, TypeGuard
+
+import orjson
+
+MAX_DEPTH = 128
+"""How many objects and arrays may lie in each other. Writers and walkers of JSON give up at a few hundred, some by
+ending the process; no conversation needs a tenth of it."""
 
 JsonObject: TypeAlias = dict[str, Any]
 """A parsed JSON object whose members nobody has checked yet."""
@@ -21,3 +32,57 @@ def is_object(value: Any) -> TypeGuard[JsonObject]:
 def is_array(value: Any) -> TypeGuard[list[Any]]:
     """Whether a parsed JSON value is an array."""
     return isinstance(value, list)
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether a parsed JSON value is a number that a double holds; ``true`` is none, nor are 400 digits."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether objects and arrays lie in each other more than `MAX_DEPTH` times."""
+    level: list[Any] = [[value]]
+    for _ in range(MAX_DEPTH + 1):
+        held = (item for each in level for item in _list_members(each))
+        level = [item for item in held if isinstance(item, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def encode_json(value: Any) -> bytes:
+    """Write a JSON value; whole numbers beyond 64 bits too, a lone surrogate as U+FFFD, an array of numbers as a list.
+
+    Raises:
+        ValueError: the value holds a number that JSON cannot say.
+        TypeError: the value holds what is no JSON.
+    """
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    except orjson.JSONEncodeError:
+        mended = replace_surrogates(value)
+    return json.dumps(
+        mended, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_spell_numbers
+    ).encode()
+
+
+def replace_surrogates(value: Any) -> Any:
+    """The same JSON value with each lone surrogate replaced by U+FFFD, in keys too; a pair becomes its character."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if is_array(value):
+        return [replace_surrogates(item) for item in value]
+    if is_object(value):
+        return {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def _list_members(value: Any) -> Any:
+    return value.values() if is_object(value) else value
+
+
+def _spell_numbers(value: Any) -> Any:
+    """What a numpy array or number stands for."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON")

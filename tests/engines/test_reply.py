@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnkeeper.engines.reply import cut_payloads, parse_reply, replace_nonfinite, replace_surrogates
+from turnkeeper.engines.reply import cut_payloads, parse_reply, replace_nonfinite
 from turnkeeper.errors import EngineProtocolError
+from turnkeeper.jsontypes import replace_surrogates
 
 URL = "http://engine/v1/chat/completions"
 LARGE = "Ab+/" * 100

@@ -4,6 +4,7 @@
 2. NaN and infinities are refused, also as numbers too large for a double.
 3. A lone surrogate becomes U+FFFD; a pair stays the character it is.
 4. Whole numbers keep all digits, and are written back as they came.
+5. Nesting beyond what anything behind can walk or write is refused.
 """
 
 import json
@@ -30,7 +31,9 @@ REFUSED = {
     "infinity": (b'{"a":-Infinity}', "not valid JSON"),
     "too large": (b'{"a":1e999}', "not valid JSON"),
     "too large beside a surrogate": (b'{"a":1e999,"b":"\\ud83d"}', "does not fit"),
+    "too long": (b'{"a":1' + b"0" * 400 + b"}", "does not fit"),
     "too deep": (b'{"a":' + b"[" * 100_000, "not valid JSON"),
+    "deeper than anything behind can walk": (b'{"a":' + b"[" * 200 + b"]" * 200 + b"}", "nested deeper"),
     "too deep beside a surrogate": (b'{"b":"\\ud83d","a":' + b"[" * 100_000, "not valid JSON"),
 }
 

@@ -22,7 +22,7 @@ from turnkeeper.engines.reply import JsonReply, expect_object, parse_reply
 from turnkeeper.engines.sglang import SglangEngine, merge_stop_ids, render_headers, render_rows_fields
 from turnkeeper.engines.sse import DONE, DataLines
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, TurnkeeperError
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, encode_json
 
 _RENAMED = {
     "max_tokens": "max_new_tokens",
@@ -84,7 +84,7 @@ def _render_format(value: object) -> JsonObject:
         return {"json_schema": '{"type": "object"}'}
     inner = asked.get("json_schema")
     if asked.get("type") == "json_schema" and isinstance(inner, dict):
-        return {"json_schema": orjson.dumps(cast(JsonObject, inner).get("schema")).decode()}
+        return {"json_schema": encode_json(cast(JsonObject, inner).get("schema")).decode()}
     return {}
 
 
@@ -101,7 +101,7 @@ def render_generate_body(request: GenerateRequest, *, is_stream: bool) -> bytes:
     }
     if request.cache_salt is not None:
         body["cache_salt"] = request.cache_salt
-    return b'{"input_ids":' + request.encode_prompt() + b"," + orjson.dumps(body)[1:]
+    return b'{"input_ids":' + request.encode_prompt() + b"," + encode_json(body)[1:]
 
 
 def parse_generate_reply(reply: JsonReply, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:

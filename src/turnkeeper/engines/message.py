@@ -7,45 +7,51 @@ some, arguments in the spelling that came.
 import hashlib
 from typing import cast
 
-import orjson
-
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.engines.engine import GenerateRequest
 from turnkeeper.engines.joining import ParseMessage
 from turnkeeper.engines.reply import expect_object
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.jsontypes import MAX_DEPTH, JsonObject, Message, encode_json, is_too_deep
 from turnkeeper.rendering import ParsedReply, Renderer, parse_completion
 
 
 def canonicalise_message(message: JsonObject, url: str) -> JsonObject:
     """Content as a string, absent members left out, tool calls without the engine's ``index``."""
+    if is_too_deep(message):
+        raise EngineProtocolError(f"the reply of {url} has a message nested deeper than {MAX_DEPTH} levels", url=url)
     content = message.get("content")
     if content is not None and not isinstance(content, str):
         raise EngineProtocolError(
             f"the reply of {url} has a {type(content).__name__} as content, expected text", url=url
         )
     known = {"role", "content", "reasoning_content", "reasoning", "tool_calls"}
+    # Members of other roles, and of a protocol that is not served: a client that replays them would be refused.
+    foreign = {"function_call", "name", "tool_call_id"}
     result: JsonObject = {"role": "assistant", "content": content or ""}
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(reasoning, str) and reasoning:
         result["reasoning_content"] = reasoning
     calls = message.get("tool_calls")
-    if isinstance(calls, list) and calls:
+    if calls:
+        if not isinstance(calls, list):
+            raise EngineProtocolError(f"the reply of {url} has a {type(calls).__name__} as tool_calls", url=url)
         result["tool_calls"] = [_canonicalise_call(call, url) for call in cast(list[object], calls)]
-    return result | {key: value for key, value in message.items() if key not in known and value is not None}
+    return result | {key: value for key, value in message.items() if key not in known | foreign and value is not None}
 
 
 def _canonicalise_call(call: object, url: str) -> JsonObject:
     entry = expect_object(call, "tool_calls[]", url)
     function = expect_object(entry.get("function"), "tool_calls[].function", url)
-    arguments = function.get("arguments")
+    name, arguments = function.get("name"), function.get("arguments")
+    if not isinstance(name, str) or not name:
+        raise EngineProtocolError(f"the reply of {url} has a tool call without a function name: {name!r}", url=url)
     if not isinstance(arguments, str):  # some engines answer the object itself
-        arguments = orjson.dumps({} if arguments is None else arguments).decode()
+        arguments = encode_json({} if arguments is None else arguments).decode()
     return {
         "id": str(entry.get("id") or ""),
         "type": "function",
-        "function": {"name": str(function.get("name") or ""), "arguments": arguments},
+        "function": {"name": name, "arguments": arguments},
     }
 
 

@@ -15,7 +15,7 @@ from turnkeeper.core.turn import VersionSpan
 from turnkeeper.engines.engine import ABORT, Generation
 from turnkeeper.engines.reply import JsonReply, clean_numbers, expect_object
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import MAX_DEPTH, JsonObject, is_number, is_too_deep
 
 _CUT_META = {
     "output_token_logprobs",
@@ -54,6 +54,9 @@ def build_generation(
             url=url,
         )
     top = reply.value
+    kept = {key: value for key, value in meta.items() if key not in _CUT_META}
+    if is_too_deep(kept):
+        raise EngineProtocolError(f"the reply of {url} has meta data nested deeper than {MAX_DEPTH} levels", url=url)
     return Generation(
         message=message,
         ids=_read_ids(cast(list[object], pairs), url),
@@ -69,7 +72,7 @@ def build_generation(
         routed_experts=reply.take_payload(meta, "routed_experts"),
         indexer_topk=reply.take_payload(meta, "indexer_topk"),
         indexer_layers=_read_count(meta, "indexer_topk_num_layers"),
-        meta=clean_numbers(reply, {key: value for key, value in meta.items() if key not in _CUT_META}),
+        meta=clean_numbers(reply, kept),
         choice_logprobs=clean_numbers(reply, choice_logprobs) if isinstance(choice_logprobs, dict) else None,
         response_id=str(top.get("id") or meta.get("id") or ""),
         model=str(top.get("model") or ""),
@@ -88,9 +91,7 @@ def _read_ids(pairs: list[object], url: str) -> TokenIds:
 
 def _read_logprobs(pairs: list[object]) -> NDArray[np.float64]:
     values = [cast(list[Any], pair)[0] for pair in pairs]
-    numbers = [
-        float(value) if isinstance(value, int | float) and not isinstance(value, bool) else nan for value in values
-    ]
+    numbers = [float(value) if isinstance(value, float) or is_number(value) else nan for value in values]
     return np.asarray(numbers, dtype=np.float64)
 
 

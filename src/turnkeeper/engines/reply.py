@@ -15,14 +15,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, TypeAlias, cast
 
 import orjson
 
 from turnkeeper.core.tokens import Span
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, is_number, replace_surrogates
 
 Body: TypeAlias = bytes | bytearray
 """A reply's body; large ones are read into a bytearray."""
@@ -32,7 +31,6 @@ _SMALL_BYTES = 256
 
 _PAYLOAD_KEYS = (b'"routed_experts"', b'"indexer_topk"', b'"prompt_routed_experts"')
 _VALUE_START = re.compile(rb'\s*:\s*"')
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,26 +170,15 @@ def _name_kind(value: object) -> str:
     return kinds.get(type(value).__name__, "number")
 
 
-def replace_surrogates(value: Any) -> Any:
-    """The same JSON value with each lone surrogate replaced by U+FFFD, in keys too. Pairs are characters already."""
-    if isinstance(value, str):
-        return _SURROGATE.sub("\ufffd", value)
-    if isinstance(value, list):
-        return [replace_surrogates(item) for item in cast(list[Any], value)]
-    if isinstance(value, dict):
-        return {replace_surrogates(key): replace_surrogates(item) for key, item in cast(JsonObject, value).items()}
-    return value
-
-
 def clean_numbers(reply: JsonReply, value: Any) -> Any:
     """A part of a reply with NaN and infinities replaced by null; strict JSON has none, and is given back as it is."""
     return value if reply.is_strict else replace_nonfinite(value)
 
 
 def replace_nonfinite(value: Any) -> Any:
-    """The same JSON value with NaN and infinities replaced by null."""
-    if isinstance(value, float):
-        return value if isfinite(value) else None
+    """The same JSON value with NaN, infinities and numbers that no double holds replaced by null."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value if is_number(value) else None
     if isinstance(value, list):
         return [replace_nonfinite(item) for item in cast(list[Any], value)]
     if isinstance(value, dict):

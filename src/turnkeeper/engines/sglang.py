@@ -33,7 +33,7 @@ from turnkeeper.engines.meta import build_generation, read_version
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import Body, expect_object, parse_reply
 from turnkeeper.errors import EngineError, EngineProtocolError
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, encode_json
 
 CONTROL_TIMEOUT_S = 10.0
 """The longest that an abort or a probe may take."""
@@ -74,7 +74,7 @@ def render_chat_body(request: GenerateRequest) -> bytes:
         body["cache_salt"] = request.cache_salt
     body |= {"stream": False, "logprobs": True, "return_meta_info": True, "no_stop_trim": False, "rid": request.rid}
     body |= render_rows_fields(request)
-    return b'{"input_ids":' + request.encode_prompt() + b"," + orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)[1:]
+    return b'{"input_ids":' + request.encode_prompt() + b"," + encode_json(body)[1:]
 
 
 def render_rows_fields(request: GenerateRequest) -> JsonObject:

@@ -27,7 +27,7 @@ from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.sglang import CONTROL_TIMEOUT_S, merge_stop_ids, relay_call, render_headers
 from turnkeeper.engines.vllmreply import StreamedChoice, parse_vllm_reply, read_vllm_reply
 from turnkeeper.errors import EngineError
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, encode_json
 
 GENERATE_ROUTE = "/inference/v1/generate"
 COMPLETIONS_ROUTE = "/v1/completions"
@@ -120,7 +120,7 @@ def render_completions_body(request: GenerateRequest, model: str) -> bytes:
         body["response_format"] = asked["response_format"]
     if request.cache_salt is not None:
         body["cache_salt"] = request.cache_salt
-    return b'{"prompt":' + request.encode_prompt() + b"," + orjson.dumps(body)[1:]
+    return b'{"prompt":' + request.encode_prompt() + b"," + encode_json(body)[1:]
 
 
 class VllmEngine:

@@ -3,7 +3,9 @@
 * ``NaN`` and ``Infinity`` are refused: they are not JSON, and a strict reader further on would choke on them.
 * A lone surrogate escape (``"\\ud83d"`` without its partner) becomes U+FFFD, the replacement character. It cannot be
   written as UTF-8, and refusing it would end a conversation for one broken emoji in a tool result.
-* Whole numbers keep all their digits; a double would round those of 17 digits and more.
+* What is nested deeper than any conversation is refused: nothing behind could walk or write it.
+* Whole numbers keep all their digits; a double would round those of 17 digits and more. Numbers that no double holds
+  are refused: many readers cannot take them.
 """
 
 import json
@@ -14,7 +16,17 @@ from typing import Any, NoReturn
 import orjson
 
 from turnkeeper.errors import RequestError
-from turnkeeper.jsontypes import JsonObject, is_array, is_object
+from turnkeeper.jsontypes import (
+    MAX_DEPTH,
+    JsonObject,
+    encode_json,
+    is_number,
+    is_object,
+    is_too_deep,
+    replace_surrogates,
+)
+
+__all__ = ["describe_json", "encode_json", "parse_json", "parse_object", "parse_optional_object"]
 
 # What orjson would read as a double or refuse: the slower reader takes over. Both patterns may match inside strings,
 # which costs time, never truth.
@@ -43,32 +55,26 @@ def parse_json(body: bytes) -> Any:
     """Read any JSON value.
 
     Raises:
-        RequestError: the body is empty, no JSON, no UTF-8, or holds a number JSON does not have.
+        RequestError: the body is empty, no JSON, no UTF-8, nested too deep, or holds a number JSON does not have.
     """
     if not body.strip():
         raise RequestError("the body is empty; a JSON object is expected")
     try:
-        if _LONG_NUMBER.search(body) or _SURROGATE_ESCAPE.search(body):
-            return _replace_surrogates(
-                json.loads(body.decode(), parse_constant=_refuse_constant, parse_float=_read_float)
-            )
-        return orjson.loads(body)
+        value = _read(body)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not valid JSON: {error}") from error
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and is_too_deep(value):
+        raise RequestError(f"the body is nested deeper than {MAX_DEPTH} levels")
+    return value
 
 
-def encode_json(value: Any) -> bytes:
-    """Write a JSON value; whole numbers beyond 64 bits too.
-
-    Raises:
-        ValueError: the value holds what JSON cannot say.
-    """
-    try:
-        return orjson.dumps(value)
-    except orjson.JSONEncodeError:
-        return json.dumps(
-            _replace_surrogates(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")
-        ).encode()
+def _read(body: bytes) -> Any:
+    if _LONG_NUMBER.search(body) or _SURROGATE_ESCAPE.search(body):
+        read = json.loads(
+            body.decode(), parse_constant=_refuse_constant, parse_float=_read_float, parse_int=_read_whole
+        )
+        return replace_surrogates(read)
+    return orjson.loads(body)
 
 
 def describe_json(value: Any) -> str:
@@ -85,18 +91,15 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def _read_whole(digits: str) -> int:
+    value = int(digits)
+    if not is_number(value):
+        raise ValueError(f"{digits[:40]}... does not fit a double")
+    return int(value)
+
+
 def _read_float(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
         raise ValueError(f"{digits[:40]} does not fit a double")
-    return value
-
-
-def _replace_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    if is_array(value):
-        return [_replace_surrogates(item) for item in value]
-    if is_object(value):
-        return {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
     return value

@@ -188,6 +188,6 @@ def _read_forward(body: JsonObject) -> bool:
 
 
 def _read_limit(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= _PAGE:
-        raise RequestError(f"limit must be a number from 1 to {_PAGE}, got {text!r}", param="limit")
+    if not text.isdecimal() or len(text) > len(str(_PAGE)) or not 1 <= int(text) <= _PAGE:
+        raise RequestError(f"limit must be a number from 1 to {_PAGE}, got {text[:64]!r}", param="limit")
     return int(text)

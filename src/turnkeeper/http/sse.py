@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
+from turnkeeper.jsontypes import encode_json
 
 STREAM_HEADERS: dict[str, str] = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -30,7 +30,7 @@ class Event:
 
 def encode_event(payload: Any, name: str | None = None) -> bytes:
     """One event whose data is a JSON value."""
-    return encode_text_event(orjson.dumps(payload), name)
+    return encode_text_event(encode_json(payload), name)
 
 
 def encode_text_event(data: bytes, name: str | None = None) -> bytes:

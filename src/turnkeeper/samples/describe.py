@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from turnkeeper.core import Cause, Turn
 from turnkeeper.ids import TurnId
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, is_number
 from turnkeeper.samples.assemble import MASK_REASONS, AssembledPath
 from turnkeeper.samples.view import SessionView, Stretch
 
@@ -28,7 +28,7 @@ def describe_lifecycle(kept: Sequence[Stretch]) -> JsonObject | list[JsonObject]
         turn = stretch.turn
         latency = turn.completion.meta.get("e2e_latency")
         segment: JsonObject = {
-            "t0": turn.committed_at - latency if isinstance(latency, int | float) else None,
+            "t0": turn.committed_at - latency if is_number(latency) else None,
             "t1": turn.committed_at,
             "turn": at + 1,
             "req_ts": turn.begun_at,

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from turnkeeper.choices import HistoryKind
 from turnkeeper.errors import AssemblyError, PayloadError
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, encode_json
 from turnkeeper.samples.sample import PrefixCacheInfo, Sample, SampleStatus, SpecInfo
 
 META_KEY = "_samples_meta"
@@ -287,8 +287,8 @@ def _to_json(value: object) -> object:
 
 def _dump(meta: JsonObject) -> bytes:
     try:
-        return orjson.dumps(meta, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
-    except TypeError as error:
+        return encode_json(meta)
+    except (TypeError, ValueError) as error:
         raise AssemblyError(f"the metadata of a sample or session is not JSON: {error}") from error
 
 

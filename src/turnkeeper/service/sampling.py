@@ -3,13 +3,12 @@
 Pure. Used for the bodies of every dialect and for the pins of a session, which use the names of chat completions.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from turnkeeper.errors import RequestError
-from turnkeeper.jsontypes import is_array, is_object
+from turnkeeper.jsontypes import is_array, is_number, is_object
 
 TOKEN_LIMIT_SPELLINGS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens")
 """All mean ``max_tokens``."""
@@ -50,12 +49,8 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
-    return (_is_whole(value) or isinstance(value, float)) and math.isfinite(value)
-
-
 def _number(expected: str, accepts: Callable[[float], bool]) -> Rule:
-    return Rule(expected=expected, accepts=lambda value: _is_number(value) and accepts(value))
+    return Rule(expected=expected, accepts=lambda value: is_number(value) and accepts(value))
 
 
 def _whole(expected: str, accepts: Callable[[int], bool]) -> Rule:

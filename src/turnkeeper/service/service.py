@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import orjson
-
 from turnkeeper.choices import HistoryKind
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core import DropReason, HistoryPolicy, Linear, Session, Tree, TurnRequest
@@ -19,7 +17,7 @@ from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import Clock, Engine, EngineClient, EngineState, EngineWatch, RelayReply, RelayRequest
 from turnkeeper.errors import AuthenticationError, CapacityError, SessionClosedError, TurnkeeperError
 from turnkeeper.ids import SessionId, TurnId
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, encode_json
 from turnkeeper.matching import Matcher
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
@@ -203,7 +201,7 @@ class SessionService:
                 "records": build_records(entry.session, with_rows=with_rows),
                 "metadata": self._build_metadata(entry, mismatches),
             }
-            return await asyncio.to_thread(orjson.dumps, body, option=orjson.OPT_SERIALIZE_NUMPY)
+            return await asyncio.to_thread(encode_json, body)
 
     def delete(self, session_id: str) -> None:
         """End a session at once; what is in flight is abandoned and cannot write afterwards.

@@ -1,13 +1,12 @@
 """What a session is created with: the optional body of ``POST /sessions``, checked field by field. Pure."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from turnkeeper.choices import HistoryKind
 from turnkeeper.errors import RequestError
-from turnkeeper.jsontypes import JsonObject, is_object
+from turnkeeper.jsontypes import JsonObject, is_number, is_object
 from turnkeeper.service.sampling import parse_pins
 
 FIELDS = ("sampling_params", "metadata", "ttl_s", "history", "max_seq_len")
@@ -70,7 +69,7 @@ def _read_metadata(value: Any) -> JsonObject:
 def _read_ttl(value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    if not is_number(value) or value <= 0:
         raise RequestError(f"ttl_s must be a number of seconds above 0, got {value!r}", param="ttl_s")
     return float(value)
 

@@ -110,6 +110,7 @@ def _parse_tool_calls(value: Any, where: str) -> list[JsonObject]:
 
 def _parse_tool_call(value: Any, where: str) -> JsonObject:
     call = get_object(value, where)
+    _check_text(call.get("id"), f"{where}.id")
     function = get_object(call.get("function"), f"{where}.function")
     if not isinstance(function.get("name"), str):
         raise RequestError(f"{where}.function.name must be a string", param=f"{where}.function.name")
