@@ -5,7 +5,7 @@ lock, and nothing is held while an engine works. Heavy reading runs in threads o
 """
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,15 +13,15 @@ from pathlib import Path
 from turnkeeper.choices import HistoryKind
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core import DropReason, HistoryPolicy, Linear, Session, Tree, TurnRequest
-from turnkeeper.core.tokens import freeze_ids
+from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.engines import Clock, Engine, EngineClient, EngineState, EngineWatch, RelayReply, RelayRequest
-from turnkeeper.errors import AuthenticationError, CapacityError, SessionClosedError, TurnkeeperError
+from turnkeeper.errors import AssemblyError, AuthenticationError, CapacityError, SessionClosedError, TurnkeeperError
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import JsonObject, encode_json
 from turnkeeper.matching import Matcher
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
-from turnkeeper.samples import CollectOptions, SamplesPayload, collect, view_session
+from turnkeeper.samples import Collection, CollectOptions, SamplesPayload, collect, view_session
 from turnkeeper.service.control import EngineControl
 from turnkeeper.service.delivery import Delivery
 from turnkeeper.service.entry import SessionEntry
@@ -199,7 +199,7 @@ class SessionService:
             body = {
                 "session_id": entry.id,
                 "records": build_records(entry.session, with_rows=with_rows),
-                "metadata": self._build_metadata(entry, mismatches),
+                "metadata": await self._account(entry, mismatches),
             }
             return await asyncio.to_thread(encode_json, body)
 
@@ -264,18 +264,11 @@ class SessionService:
         with self._use(session_id) as entry:
             leaves = {*entry.session.live_leaves(), *(turn.id for turn in entry.session.forest.turns[-1:])}
             mismatches = await compare_paths(self._renderer, entry, leaves)
-            work = partial(
-                collect,
-                view_session(
-                    entry.session,
-                    mismatches=mismatches,
-                    with_messages=self.config.history.save_debug_trajectory_data,
-                ),
-                session_metadata=self._build_metadata(entry, mismatches),
-                session_ledger=entry.session.ledger,
+            work = self._plan_collect(
+                entry,
+                mismatches,
                 decode=self._renderer.tokenizer.decode,
-                options=self._collect_options,
-                max_seq_len=max_seq_len or entry.limit_tokens,
+                max_seq_len=max_seq_len,
                 agent_metadata=agent_metadata,
             )
             collection = await asyncio.to_thread(work)
@@ -383,6 +376,36 @@ class SessionService:
 
     def _is_state(self, state: EngineState) -> float:
         return float(self.control.state is state)
+
+    async def _account(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:
+        """The session's metadata with the accounting that its samples would have now."""
+        try:
+            work = self._plan_collect(entry, mismatches, decode=lambda _: "")
+            return (await asyncio.to_thread(work)).session_metadata
+        except AssemblyError:  # the samples request says why; what the session knows by itself is still true
+            return self._build_metadata(entry, mismatches)
+
+    def _plan_collect(
+        self,
+        entry: SessionEntry,
+        mismatches: Mapping[TurnId, list[JsonObject]],
+        *,
+        decode: Callable[[TokenIds], str],
+        max_seq_len: int | None = None,
+        agent_metadata: JsonObject | None = None,
+    ) -> Callable[[], Collection]:
+        """The collect of a session as it stands; it may run in a thread beside turns that commit meanwhile."""
+        with_messages = self.config.history.save_debug_trajectory_data
+        return partial(
+            collect,
+            view_session(entry.session, mismatches=mismatches, with_messages=with_messages),
+            session_metadata=self._build_metadata(entry, mismatches),
+            session_ledger=entry.session.ledger,
+            decode=decode,
+            options=self._collect_options,
+            max_seq_len=max_seq_len or entry.limit_tokens,
+            agent_metadata=agent_metadata,
+        )
 
     def _build_metadata(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:
         last = entry.session.forest.last
