@@ -38,6 +38,7 @@ async def running_command(
     *,
     log: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    module: str = "turnkeeper",
     start_timeout_s: float = START_TIMEOUT_S,
 ) -> AsyncGenerator[ServerProcess]:
     """Run ``turnkeeper ARGUMENTS`` until the block ends.
@@ -46,6 +47,7 @@ async def running_command(
         arguments: of the command; let it take a free port.
         log: where its stderr goes; None: a temporary file.
         environment: more variables, over those of this process.
+        module: run this module with the arguments instead of the command.
         start_timeout_s: how long it may take to be ready.
 
     Raises:
@@ -56,7 +58,7 @@ async def running_command(
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "turnkeeper",
+            module,
             *arguments,
             stdout=asyncio.subprocess.PIPE,
             stderr=log_file,
