@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,10 +122,10 @@ def _read_archive(archive: Path) -> Iterator[tuple[str, bytes]]:
                 yield member.name, file.read()
 
 
-def main() -> int:
-    """Fetch everything; 1 when something that tests need could not be had."""
+def main(names: Iterable[str]) -> int:
+    """Fetch these, or everything; 1 when something that tests need could not be had."""
     status = 0
-    for name in ASSETS:
+    for name in names or ASSETS:
         try:
             get_asset(name)
         except MissingAssetError as error:
@@ -136,4 +136,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
