@@ -43,9 +43,9 @@ fix: $(VENV)/.dev            ## format and mend what can be mended
 docs: $(VENV)/.dev          ## write the generated reference pages anew
 	$(BIN)/python -m turnkeeper.config.reference docs/reference
 
-bench: $(VENV)/.demo         ## tokens a second of the embedded engine, and what rendering costs
-	$(BIN)/python -m turnkeeper.bench.engine $(ARGS)
-	$(BIN)/python -m turnkeeper.bench.rendering
+bench: $(VENV)/.demo         ## what a turn costs; ARGS=--full for all cases; ARGS=engine, rendering or samples
+	-$(BIN)/python tests/assets.py qwen3
+	$(BIN)/turnkeeper bench $(ARGS)
 
 proof: $(VENV)/.demo         ## weight updates under load in every pause mode, every logprob computed again; 15 minutes
 	$(BIN)/python -m turnkeeper.bench.updates --repeats 20 --seconds 900 $(ARGS)

@@ -6,7 +6,7 @@ on one thread, in milliseconds. The text of a sample is not decoded: that is the
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -118,13 +118,13 @@ def run(tokens: int = 32_768, turns: int = 20, runs: int = 5) -> list[Figure]:
     ]
 
 
-def main() -> None:
-    """Measure and show."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and show; without arguments those of the command line."""
     parser = argparse.ArgumentParser(prog="python -m turnkeeper.bench.samples", description=__doc__)
     parser.add_argument("--tokens", type=int, default=32_768, help="tokens of the session")
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--runs", type=int, default=5, help="runs of each step")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     table = Table(title=f"{options.tokens} tokens, {options.turns} turns, 48 layers x top-8 of 128 experts")
     for name in ("step", "least ms", "median ms"):
         table.add_column(name, justify="left" if name == "step" else "right")

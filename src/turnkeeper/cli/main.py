@@ -4,6 +4,7 @@ import typer
 
 from turnkeeper import __version__
 from turnkeeper.cli import config
+from turnkeeper.cli.bench import bench
 from turnkeeper.cli.demo import demo
 from turnkeeper.cli.engine import engine
 from turnkeeper.cli.options import PASS_THROUGH
@@ -17,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(config.app, name="config")
+app.command()(bench)
 app.command()(demo)
 app.command()(engine)
 app.command()(verify)

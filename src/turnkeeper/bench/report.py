@@ -1,0 +1,202 @@
+"""A measurement as tables for people and as JSON for programs."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from turnkeeper.bench.beside import BesideResult
+from turnkeeper.bench.budget import BudgetRow, check_budget
+from turnkeeper.bench.measure import CaseResult
+from turnkeeper.jsontypes import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where it was measured."""
+
+    cpu: str
+    cores: int
+    system: str
+    python: str
+    commit: str
+    """Of the checkout that was measured; empty where it is none."""
+
+    @classmethod
+    def read(cls) -> "Machine":
+        """This one."""
+        return cls(
+            cpu=_read_cpu(),
+            cores=len(os.sched_getaffinity(0)),
+            system=f"{platform.system()} {platform.machine()}",
+            python=platform.python_version(),
+            commit=_read_commit(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything that was measured."""
+
+    machine: Machine
+    tokenizer: str
+    """Which tokenizer, in words."""
+    results: Sequence[CaseResult]
+    beside: BesideResult | None = None
+
+    @property
+    def budget(self) -> list[BudgetRow]:
+        """The figures that the budget speaks of."""
+        return check_budget(self.results, self.beside)
+
+    def to_json(self) -> JsonObject:
+        """All figures of all runs, and the medians."""
+        return {
+            "machine": asdict(self.machine),
+            "tokenizer": self.tokenizer,
+            "cases": [describe_case(result) for result in self.results],
+            "beside": None if self.beside is None else asdict(self.beside),
+            "budget": [{**asdict(row), "is_met": row.is_met} for row in self.budget],
+        }
+
+    def write(self, path: Path) -> None:
+        """Write the JSON."""
+        path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
+
+    def print(self, console: Console) -> None:
+        """Show the tables."""
+        machine = self.machine
+        console.print(
+            f"{machine.cpu}, {machine.cores} cores, {machine.system}, Python {machine.python}, "
+            f"commit {machine.commit or 'unknown'}\ntokenizer: {self.tokenizer}\n"
+            "Server, mock engine and load generator share the cores: read ratios and CPU time.",
+            highlight=False,
+        )
+        console.print(render_cases(self.results))
+        console.print(render_memory(self.results))
+        if self.beside is not None:
+            console.print(render_beside(self.beside))
+        console.print(render_budget(self.budget))
+
+
+def describe_case(result: CaseResult) -> JsonObject:
+    """One case as JSON."""
+    case = result.case
+    runs: list[JsonObject] = [
+        {**asdict(run), "added_p50_ms": run.added_p50_ms, "added_p99_ms": run.added_p99_ms} for run in result.runs
+    ]
+    return {
+        "name": case.name,
+        "sessions": case.sessions,
+        "turns": case.turns_each,
+        "rows": case.rows.value,
+        "model": case.model,
+        "history": case.history.value,
+        "is_streamed": case.is_streamed,
+        "cpu_ms": result.median_of("cpu_ms"),
+        "cpu_ratio": result.cpu_ratio,
+        "speed_ratio": result.speed_ratio,
+        "added_p50_ms": result.median_of("added_p50_ms"),
+        "added_p99_ms": result.median_of("added_p99_ms"),
+        "turns_per_s": result.median_of("served.turns_per_s"),
+        "ready_s": result.ready_s,
+        "first_turn_s": result.first_turn_s,
+        "rest_mib": result.rest_mib,
+        "retained_mib": result.retained_mib,
+        "peak_mib": result.peak_mib,
+        "collected": asdict(result.collected),
+        "runs": runs,
+    }
+
+
+def render_cases(results: Sequence[CaseResult]) -> Table:
+    """What turns cost, ratios to the mock hit directly first."""
+    table = _build_table(
+        "turns: medians over the runs, beside the mock hit directly in the same run",
+        ("case", "runs", "CPU x mock", "speed x mock", "CPU ms", "added p50 ms", "added p99 ms", "turns/s", "mock ms"),
+    )
+    for result in results:
+        figures = (
+            f"{result.cpu_ratio:.0f}",
+            f"{result.speed_ratio:.3f}",
+            *(f"{result.median_of(name):.1f}" for name in ("cpu_ms", "added_p50_ms", "added_p99_ms")),
+            f"{result.median_of('served.turns_per_s'):.0f}",
+            f"{result.median_of('mock_cpu_ms'):.2f}",
+        )
+        table.add_row(result.case.name, str(len(result.runs)), *figures)
+    return table
+
+
+def render_memory(results: Sequence[CaseResult]) -> Table:
+    """Start, memory and samples."""
+    table = _build_table(
+        "start, memory, samples",
+        (
+            "case",
+            "ready s",
+            "first turn s",
+            "rest MiB",
+            "a session MiB",
+            "peak MiB",
+            "collect ms",
+            "CPU ms",
+            "size MiB",
+        ),
+    )
+    for result in results:
+        collected = result.collected
+        seconds = (f"{result.ready_s:.1f}", f"{result.first_turn_s:.1f}")
+        memory = (f"{result.rest_mib:.0f}", f"{result.retained_mib:.1f}", f"{result.peak_mib:.0f}")
+        samples = (f"{collected.median_ms:.0f}", f"{collected.cpu_ms:.0f}", f"{collected.size_mib:.1f}")
+        table.add_row(result.case.name, *seconds, *memory, *samples)
+    return table
+
+
+def render_beside(result: BesideResult) -> Table:
+    """Small sessions beside large ones."""
+    table = _build_table(
+        f"{result.plan.small_sessions} small sessions beside {result.plan.large_sessions} of 128k tokens, full R3",
+        ("small sessions", "turns", "p50 ms", "p99 ms"),
+    )
+    for name, latencies in (("alone", result.alone), ("beside", result.beside)):
+        table.add_row(name, str(latencies.turns), f"{latencies.p50_ms:.1f}", f"{latencies.p99_ms:.1f}")
+    return table
+
+
+def render_budget(rows: Sequence[BudgetRow]) -> Table:
+    """What was meant to be reached."""
+    table = _build_table("budget", ("figure", "unit", "reference", "budget", "measured", ""))
+    for row in rows:
+        limit = f"{'>= ' if row.is_floor else ''}{row.limit:g}"
+        table.add_row(
+            row.figure, row.unit, row.reference, limit, f"{row.measured:.1f}", "met" if row.is_met else "missed"
+        )
+    return table
+
+
+def _build_table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left", no_wrap=True)
+    return table
+
+
+def _read_cpu() -> str:
+    lines: list[Any] = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _read_commit() -> str:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""

@@ -1,0 +1,70 @@
+"""What the session server costs: ``turnkeeper bench``."""
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import uvloop
+
+from turnkeeper.bench.beside import Beside, measure_beside
+from turnkeeper.bench.measure import CaseResult, measure_case
+from turnkeeper.bench.report import Machine, Report
+from turnkeeper.bench.scenario import Case
+from turnkeeper.bench.stack import Material
+from turnkeeper.errors import ConfigError
+from turnkeeper.tiny.checkpoint import shipped_checkpoint
+
+
+def find_checkpoint(given: Path | None) -> Path:
+    """The folder whose tokenizer is used: the one given, the real one that the tests fetch, the embedded one."""
+    fetched = Path(os.environ.get("TURNKEEPER_ASSETS") or ".assets") / "qwen3"
+    if given is not None:
+        return given
+    return fetched if (fetched / "tokenizer.json").exists() else shipped_checkpoint()
+
+
+def name_tokenizer(checkpoint: Path) -> str:
+    """Which tokenizer it is, in words."""
+    if checkpoint == shipped_checkpoint():
+        return "that of the embedded engine, which is small: figures do not compare with those of real ones"
+    return f"tokenizer.json of {checkpoint.name}, read by the tokenizers library"
+
+
+def run_server_bench(
+    cases: Sequence[Case],
+    *,
+    checkpoint: Path,
+    seed: int,
+    beside: Beside | None = None,
+    on_case: Callable[[CaseResult], None] | None = None,
+) -> Report:
+    """Measure the cases, one after the other.
+
+    Args:
+        cases: what to measure.
+        checkpoint: the folder whose tokenizer and template are used.
+        seed: of the texts.
+        beside: also measure small sessions beside large ones.
+        on_case: told of each result as it comes.
+
+    Raises:
+        ConfigError: this is no Linux, or the checkpoint cannot be read.
+    """
+    if not Path("/proc/self/status").exists():
+        raise ConfigError("the bench reads CPU time and memory from Linux's /proc, and there is none")
+
+    async def measure() -> Report:
+        results: list[CaseResult] = []
+        with tempfile.TemporaryDirectory() as folder:
+            material = Material.read(checkpoint, Path(folder), seed)
+            for case in cases:
+                results.append(await measure_case(case, material))
+                if on_case is not None:
+                    on_case(results[-1])
+            found = None if beside is None else await measure_beside(material, beside)
+        return Report(
+            machine=Machine.read(), tokenizer=name_tokenizer(checkpoint), results=tuple(results), beside=found
+        )
+
+    return uvloop.run(measure())

@@ -1,0 +1,99 @@
+"""The processes of a measurement: the mock engine and the session server, each started as a user would start it."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import orjson
+
+from turnkeeper.bench.mock import write_script
+from turnkeeper.bench.process import ProcessMeter
+from turnkeeper.bench.text import TokenRuler
+from turnkeeper.bench.wire import Client
+from turnkeeper.bench.workload import MODELS, CannedReply, Talk, build_replies, write_config
+from turnkeeper.config.checkpoint import read_checkpoint
+from turnkeeper.rendering import Tokenizer
+from turnkeeper.workers.command import running_command
+
+CHECKPOINT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """What all cases share: a checkpoint to copy from, and text."""
+
+    source: Path
+    """The folder whose tokenizer is used."""
+    folder: Path
+    """Where scripts and checkpoint folders are written."""
+    ruler: TokenRuler
+    tokenizer: Tokenizer
+    seed: int
+
+    @classmethod
+    def read(cls, source: Path, folder: Path, seed: int) -> "Material":
+        """Load the tokenizer."""
+        tokenizer = Tokenizer(read_checkpoint(source).tokenizer_json)
+        return cls(source=source, folder=folder, ruler=TokenRuler(tokenizer), tokenizer=tokenizer, seed=seed)
+
+    def write_checkpoint(self, model: str) -> Path:
+        """A checkpoint folder with this tokenizer and the model's routing."""
+        target = self.folder / model
+        if not target.exists():
+            target.mkdir()
+            for name in CHECKPOINT_FILES:
+                if (self.source / name).exists():
+                    (target / name).symlink_to((self.source / name).resolve())
+            write_config(target, MODELS[model])
+        return target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mock:
+    """A running mock engine."""
+
+    url: str
+    meter: ProcessMeter
+    replies: Sequence[CannedReply]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A running session server."""
+
+    url: str
+    meter: ProcessMeter
+    started_at: float
+    """``perf_counter`` when its process was started."""
+    ready_s: float
+    """From there to its readiness line."""
+
+
+@asynccontextmanager
+async def running_mock(material: Material, model: str, talk: Talk, *, delay_s: float = 0.0) -> AsyncGenerator[Mock]:
+    """Run a mock engine until the block ends."""
+    replies = build_replies(material.tokenizer, talk, material.seed)
+    script = material.folder / "script.json"
+    write_script(script, replies, MODELS[model], material.seed)
+    async with running_command([str(script)], module="turnkeeper.bench.mock") as command:
+        client = await Client.connect(command.url)
+        await client.request("POST", "/bench", orjson.dumps({"delay_s": delay_s}))
+        client.close()
+        yield Mock(url=command.url, meter=ProcessMeter(command.process.pid), replies=replies)
+
+
+@asynccontextmanager
+async def running_server(material: Material, model: str, mock: Mock, flags: Sequence[str]) -> AsyncGenerator[Server]:
+    """Run a session server in front of a mock until the block ends."""
+    checkpoint = material.write_checkpoint(model)
+    arguments = ["serve", "--hf-checkpoint", str(checkpoint), "--tito-model", "qwen3", "--backend-url", mock.url]
+    started = perf_counter()
+    async with running_command([*arguments, "--session-server-port", "0", *flags]) as command:
+        yield Server(
+            url=command.url,
+            meter=ProcessMeter(command.process.pid),
+            started_at=started,
+            ready_s=perf_counter() - started,
+        )

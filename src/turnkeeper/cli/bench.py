@@ -1,0 +1,81 @@
+"""``turnkeeper bench``: what the session server costs, and the embedded engine, and samples."""
+
+import random
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from turnkeeper.bench import engine, rendering, samples
+from turnkeeper.bench.beside import Beside
+from turnkeeper.bench.measure import CaseResult
+from turnkeeper.bench.scenario import QUICK, list_all
+from turnkeeper.bench.server import find_checkpoint, run_server_bench
+from turnkeeper.errors import TurnkeeperError
+
+_FILE_WIDTH = 150
+"""Columns of the tables where nobody looks at a terminal."""
+
+
+class Part(StrEnum):
+    """What can be measured."""
+
+    SERVER = "server"
+    """Turns through the session server, beside a mock engine hit directly."""
+    ENGINE = "engine"
+    """The embedded engine's tokens a second."""
+    RENDERING = "rendering"
+    """Suffixes, at any length of the history."""
+    SAMPLES = "samples"
+    """Collecting and decoding samples, without a server."""
+
+
+def bench(
+    part: Annotated[Part, typer.Argument(help="What to measure.")] = Part.SERVER,
+    full: Annotated[bool, typer.Option("--full", help="Every case of the server's, more than half an hour.")] = False,
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Only cases whose name holds this text.")] = "",
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder with a Qwen3 tokenizer; else the one that `make assets` fetches, else the embedded one.",
+        ),
+    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures there.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the texts; they vary from run to run without one.")] = None,
+) -> None:
+    """Measure. The server's quick cases take less than three minutes."""
+    if part is Part.ENGINE:
+        return engine.main()
+    if part is Part.SAMPLES:
+        return samples.main([])
+    if part is Part.RENDERING:
+        return rendering.main()
+    try:
+        _measure_server(full, only, find_checkpoint(checkpoint), json, seed)
+    except TurnkeeperError as error:
+        typer.echo(f"turnkeeper bench: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
+def _measure_server(full: bool, only: str, checkpoint: Path, json: Path | None, seed: int | None) -> None:
+    console = Console()
+    console = console if console.is_terminal else Console(width=_FILE_WIDTH)
+    chosen = random.randrange(1 << 20) if seed is None else seed
+    report = run_server_bench(
+        [case for case in (list_all() if full else QUICK) if only in case.name],
+        checkpoint=checkpoint,
+        seed=chosen,
+        beside=Beside() if full and only in "beside" else None,
+        on_case=_show_progress,
+    )
+    report.print(console)
+    console.print(f"texts of seed {chosen}")
+    if json is not None:
+        report.write(json)
+
+
+def _show_progress(result: CaseResult) -> None:
+    typer.echo(f"{result.case.name}: {result.median_of('cpu_ms'):.1f} ms of CPU a turn", err=True)
