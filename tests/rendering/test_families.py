@@ -7,6 +7,8 @@
 5. A path that was cut anywhere is kept id for id, and closed.
 """
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from rendering.strategies import conversations
 from rendering.talk import LOOK, assistant, call, system, tool, user
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.errors import RoleNotAppendableError
-from turnkeeper.jsontypes import Message
+from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering import FAMILIES, ParentContext, Renderer
 from turnkeeper.rendering.template import ChatTemplate
 
@@ -33,21 +35,26 @@ CYCLE: list[Message] = [
 ]
 
 
+def check_every_turn(renderer: Renderer, messages: list[Message], tools: list[JsonObject]) -> None:
+    """Each turn's path and prompt, by difference, are the ids of the whole conversation up to there."""
+    roles = [message["role"] for message in messages]
+    turns = [index for index, role in enumerate(roles) if role == "assistant"]
+    for turn, stop in pairwise([*turns, len(messages)]):
+        whole = renderer.render(messages[:stop], tools, {}).ids.tolist()
+        assert extend(renderer, messages[: turn + 1], messages[turn + 1 : stop], tools) == whole
+
+
 @pytest.mark.parametrize("family", STABLE)
 @settings(max_examples=12, deadline=None)
 @given(messages=conversations(), has_tools=st.booleans())
 def test_an_extension_gives_the_ids_of_the_whole(family: str, messages: list[Message], has_tools: bool) -> None:
-    renderer = standin(family)
-    tools = [LOOK] if has_tools else []
-    for index, message in enumerate(messages[:-1]):
-        if message["role"] != "assistant":
-            continue
-        stop = next(
-            (later for later in range(index + 1, len(messages)) if messages[later]["role"] == "assistant"),
-            len(messages),
-        )
-        whole = renderer.render(messages[:stop], tools, {}).ids.tolist()
-        assert extend(renderer, messages[: index + 1], messages[index + 1 : stop], tools) == whole
+    check_every_turn(standin(family), messages, [LOOK] if has_tools else [])
+
+
+@settings(max_examples=25, deadline=None)
+@given(messages=conversations())
+def test_so_it_does_on_the_real_tokenizer_of_qwen3(qwen3: Renderer, messages: list[Message]) -> None:
+    check_every_turn(qwen3, messages, [LOOK])
 
 
 IN_ONE_CYCLE = [

@@ -28,6 +28,7 @@ class BlockParser:
         self._out = ReplyBuffer()
         self._header = ""
         self._body: BlockHeader | None = None  # None: inside a header
+        self._is_outside = False  # behind a block, before the next one starts: no place for text, but it is kept
         self._call: list[str] = []
         self._seen: set[BlockKind] = set()
 
@@ -59,7 +60,10 @@ class BlockParser:
             self._end()
         elif piece.is_marker and piece.text in self._format.starts:
             self._end()
+            self._is_outside = False
             self._header = ""
+        elif self._is_outside:
+            self._say(BlockKind.CONTENT, piece.text)
         elif self._body is None:
             self._header += piece.text
             if piece.is_marker and piece.text in self._format.bodies:
@@ -81,6 +85,7 @@ class BlockParser:
 
     def _end(self) -> None:
         body, self._body = self._body, None
+        self._is_outside = True
         if body is None or body.kind is not BlockKind.CALL:
             return
         text = "".join(self._call)

@@ -114,15 +114,15 @@ class EncoderOfV4:
     def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
         """The messages, a run of user and tool messages as one turn."""
         pieces: list[str] = []
-        before = list(earlier)
+        caller = next((message for message in reversed(earlier) if get_role(message) == Role.ASSISTANT), None)
         for is_folded, group in groupby(messages, key=lambda message: get_role(message) in (Role.USER, Role.TOOL)):
             run = list(group)
             if is_folded:
-                texts = [self._write_part(message) for message in _order_results(run, before)]
+                texts = [self._write_part(message) for message in _order_results(run, caller)]
                 pieces.append(USER + "\n\n".join(texts))
             else:
                 pieces.extend(self._write_message(message, arguments) for message in run)
-            before += run
+                caller = next((message for message in reversed(run) if get_role(message) == Role.ASSISTANT), caller)
         return "".join(pieces)
 
     def _write_part(self, message: Message) -> str:
@@ -141,9 +141,8 @@ class EncoderOfV4:
         return ASSISTANT + _bracket(arguments)
 
 
-def _order_results(run: Sequence[Message], earlier: Sequence[Message]) -> Sequence[Message]:
+def _order_results(run: Sequence[Message], caller: Message | None) -> Sequence[Message]:
     """A run with its tool results in the order of the calls they answer; texts keep their places."""
-    caller = next((message for message in reversed(earlier) if get_role(message) == Role.ASSISTANT), None)
     order = {call.id: index for index, call in enumerate(get_tool_calls(caller))} if caller else {}
     results = sorted(
         (message for message in run if get_role(message) == Role.TOOL),
