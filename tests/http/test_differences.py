@@ -1,0 +1,128 @@
+"""Where turnkeeper deliberately differs from the trainer's own session server, each difference with its test.
+
+1. Extending a turn that ended by length is a 400, not a 409: clients repeat a 409 for ever.
+2. DELETE answers at once, however long a chat takes.
+3. A retry that fails destroys nothing: history moves when a turn is recorded, not when it is asked for.
+4. Of two overlapping requests both are recorded; none is answered without a record.
+5. A reply that the engine aborted is not recorded.
+6. Clients that spell a tool call's arguments their own way go on from the same turn, unless told otherwise.
+7. Bodies that are lists, replies without choices, NaN and lone surrogates have their status; none is a 500.
+8. A route that would generate without a record is refused.
+
+That rows of decoding stay what sampled their tokens under ``retract`` is shown with the rows.
+"""
+
+import asyncio
+
+from httpkit import running_site
+from servicekit import assistant, user
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.testing.engine import ScriptedEngine
+from turnkeeper.testing.script import ScriptedReply
+
+
+async def test_extending_a_truncated_turn_is_a_400() -> None:
+    cut = ScriptedReply(text="half a", finish_reason="length")
+    async with running_site(ScriptedEngine([cut]), use_session_server="v2") as site:
+        session = await site.create()
+        await site.chat(session, [user("a")])
+        refused = await site.chat(session, [user("a"), assistant("half a"), user("go on")])
+        assert (refused.status, refused.json()["error"]["code"]) == (400, "truncated_turn")
+        assert refused.headers["x-should-retry"] == "false"
+
+
+async def test_deleting_does_not_wait_for_a_chat() -> None:
+    engine = ScriptedEngine([ScriptedReply(wait=asyncio.Event())])
+    async with running_site(engine) as site:
+        session = await site.create()
+        turn = asyncio.create_task(site.chat(session, [user("a")]))
+        await engine.wait_for_generations(1)
+        assert (await site.call("DELETE", session)).status == 204
+        assert (await turn).status == 404
+
+
+async def test_a_retry_that_fails_destroys_nothing() -> None:
+    engine = ScriptedEngine()
+    async with running_site(engine) as site:
+        session = await site.create()
+        await site.chat(session, [user("a")])
+        history = [user("a"), assistant("reply 1"), user("b")]
+        await site.chat(session, history)
+        forbidden = await site.chat(session, history, input_ids=[1])
+        assert forbidden.status == 400
+        engine.script.append(ScriptedReply(status=500))
+        assert (await site.chat(session, history)).status == 502
+        assert len((await site.call("GET", session)).json()["records"]) == 2
+
+
+async def test_both_of_two_overlapping_requests_are_recorded() -> None:
+    gates = [asyncio.Event(), asyncio.Event()]
+    engine = ScriptedEngine([ScriptedReply(text=text, wait=gate) for text, gate in zip("AB", gates, strict=True)])
+    async with running_site(engine) as site:
+        session = await site.create()
+        turns = []
+        for seed in (1, 2):
+            turns.append(asyncio.create_task(site.chat(session, [user("u")], seed=seed)))
+            await engine.wait_for_generations(seed)
+        gates[1].set()
+        assert (await turns[1]).status == 200
+        gates[0].set()
+        assert (await turns[0]).status == 200
+        for reply in "AB":
+            assert (await site.chat(session, [user("u"), assistant(reply), user("more")])).status == 200
+        entry = site.service.find_entry(session.removeprefix("/sessions/"))
+        assert [turn.parent for turn in entry.session.forest.turns] == [None, None, 1, 0]
+
+
+async def test_an_aborted_reply_is_not_recorded() -> None:
+    aborted = ScriptedReply(finish_reason="abort", ids=(10, 11), text="")
+    async with running_site(ScriptedEngine([aborted]), abort_grace=0) as site:
+        session = await site.create()
+        ended = await site.chat(session, [user("a")])
+        assert (ended.status, ended.headers["x-should-retry"]) == (503, "false")
+        assert (await site.call("GET", session)).json()["records"] == []
+
+
+def call_tool(arguments: str) -> JsonObject:
+    call = {"id": "c0", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+async def test_arguments_may_be_spelled_another_way() -> None:
+    sampled = call_tool('{"n":1.0,"path":"a"}')
+    engine = ScriptedEngine([ScriptedReply(text="", tool_calls=sampled["tool_calls"], finish_reason="tool_calls")])
+    async with running_site(engine) as site:
+        session = await site.create()
+        assert (await site.chat(session, [user("a")])).status == 200
+        result = {"role": "tool", "tool_call_id": "c0", "content": "ok"}
+        replayed = [user("a"), call_tool('{"path": "a", "n": 1}'), result]
+        assert (await site.chat(session, replayed)).status == 200
+        entry = site.service.find_entry(session.removeprefix("/sessions/"))
+        assert [turn.parent for turn in entry.session.forest.turns] == [None, 0]
+        told = entry.session.forest.turns[0].completion.message["tool_calls"][0]["function"]["arguments"]
+        assert told == '{"n":1.0,"path":"a"}', "the stored spelling stays"
+
+
+async def test_odd_bodies_and_replies_are_never_a_500() -> None:
+    no_choices = ScriptedReply(edit=lambda reply: reply.update(choices=[]))
+    async with running_site(ScriptedEngine([no_choices, ScriptedReply(text="x")])) as site:
+        session = await site.create()
+        chat = f"{session}/v1/chat/completions"
+        assert (await site.call("POST", chat, b"[]")).status == 400
+        assert (await site.call("POST", chat, b'{"messages": [], "temperature": NaN}')).status == 400
+        assert (await site.chat(session, [user("a")])).status == 502
+        lone = b'{"messages": [{"role": "user", "content": "a\\ud83d b"}]}'
+        assert (await site.call("POST", chat, lone)).status == 200
+        entry = site.service.find_entry(session.removeprefix("/sessions/"))
+        assert entry.session.forest.turns[0].messages == (user("a\ufffd b"),)
+        again = b'{"messages": [{"role": "user", "content": "a\\ud83d b"}, {"role": "assistant", "content": "x"},'
+        again += b' {"role": "user", "content": "b"}]}'
+        assert (await site.call("POST", chat, again)).status == 200
+        assert entry.session.forest.turns[1].parent == 0
+
+
+async def test_generation_without_a_record_is_refused() -> None:
+    async with running_site() as site:
+        session = await site.create()
+        refused = await site.call("POST", f"{session}/v1/completions", {"prompt": "a"})
+        assert (refused.status, refused.json()["code"]) == (400, "unrecorded_generation")
