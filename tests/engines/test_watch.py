@@ -3,7 +3,8 @@
 1. A pause that an engine began by itself closes the gate, its end opens it.
 2. Versions are asked for once, and again only after the trainer has spoken; engines that name none are not asked twice.
 3. A look that began before the trainer spoke is out of date.
-4. It looks more often while paused or alert, at once when poked, and callers share a look.
+4. It remembers which engines got other weights.
+5. It looks more often while paused or alert, at once when poked, and callers share a look.
 """
 
 import asyncio
@@ -79,6 +80,20 @@ async def test_a_look_from_before_the_trainer_spoke_is_out_of_date() -> None:
     await look
     assert desk.gate.is_open
     assert desk.watch.find_version(URL) is None
+
+
+async def test_it_knows_which_engines_were_updated_since_it_watches() -> None:
+    desk = Desk()
+    assert not desk.watch.was_updated(URL), "nothing was seen yet, and nothing was paused"
+    await desk.watch.look()
+    desk.gate.pause(PauseMode.IN_PLACE)
+    desk.gate.resume()
+    assert not desk.watch.was_updated(URL), "a pause is no update"
+    assert desk.watch.was_updated("http://silent"), "an engine that names no version may have been"
+    desk.watch.note_version(URL, "2")
+    assert desk.watch.was_updated(URL)
+    desk.watch.note_version(URL, "2")
+    assert desk.watch.was_updated(URL), "its cache may still be older"
 
 
 async def test_callers_at_the_same_time_share_a_look() -> None:

@@ -81,6 +81,8 @@ def build_parser(renderer: Renderer) -> ParseMessage:
     """Reads ids by the family's format, thinking that the prompt opened included."""
 
     def parse(request: GenerateRequest, ids: TokenIds) -> Message:
-        return build_message(parse_completion(renderer.parser(request.prompt_ids[-64:]), ids), request.rid)
+        return build_message(
+            parse_completion(renderer.parser(request.prompt_ids[-64:], request.tools), ids), request.rid
+        )
 
     return parse

@@ -44,6 +44,8 @@ class RunnerOptions:
     on_recomputed: OnRecomputed = OnRecomputed.KEEP
     stop_token_ids: tuple[int, ...] = ()
     """The family's stop tokens."""
+    cache_salt_by_version: bool = False
+    """Whether the prefix cache of one weight version is kept apart from another's, session by session."""
 
 
 class PieceReader:
@@ -183,6 +185,17 @@ class PieceReader:
                     url=joined.generation.url,
                 )
         return marks
+
+
+def has_older_prefix(joined: Joined, *, was_updated: bool, is_salted: bool) -> bool:
+    """Whether tokens may have been sampled behind a prefix that older weights computed; for engines that keep KV.
+
+    So it is when the weights changed while the turn ran, and when it reused a prefix that an engine holds since before
+    it was updated.
+    """
+    versions = {span.version for span in joined.versions}
+    is_reused = joined.generation.cached_tokens > 0 and was_updated and not is_salted
+    return is_reused or len(versions) > 1 or None in versions
 
 
 def is_recomputed(joined: Joined) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from turnkeeper.choices import OnAbort
+from turnkeeper.choices import OnAbort, PauseMode
 from turnkeeper.core.turn import Completion
 from turnkeeper.engines.check import check_generation
 from turnkeeper.engines.clock import Clock
@@ -34,7 +34,7 @@ from turnkeeper.engines.continuation import (
 from turnkeeper.engines.engine import Engine, GenerateRequest, Generation, IdsSink
 from turnkeeper.engines.gate import Gate
 from turnkeeper.engines.joining import DecodeIds, ParseMessage, Piece, join_pieces
-from turnkeeper.engines.reading import PieceReader, RunnerOptions
+from turnkeeper.engines.reading import PieceReader, RunnerOptions, has_older_prefix
 from turnkeeper.engines.watch import EngineWatch
 from turnkeeper.errors import EngineError, EnginePausedError, EngineProtocolError, TurnAbortedError, TurnkeeperError
 from turnkeeper.routing import RoutingRows
@@ -170,6 +170,9 @@ class TurnRunner:
         run.attempts += 1
         rid = run.request.rid if run.attempts == 1 else f"{run.request.rid}-{run.attempts}"
         request = derive_request(run.request, run.pieces, rid=rid)
+        if self._options.cache_salt_by_version:
+            versions = "+".join(sorted(set(start.versions.values())))
+            request = replace(request, cache_salt=f"{request.session_id}:{versions}")
         try:
             generation = await self._call(run, request)
         except EngineError as error:
@@ -329,7 +332,13 @@ class TurnRunner:
         """The completion of a turn whose pieces are all there."""
         joined = join_pieces(run.pieces, parse=self._parse, decode=self._decode)
         run.aborted_tokens += joined.cut_tokens
-        marks = {"attempts": run.attempts, "pieces": len(run.pieces)} if run.attempts > 1 else {}
+        marks: dict[str, Any] = {"attempts": run.attempts, "pieces": len(run.pieces)} if run.attempts > 1 else {}
+        if self._options.pause_mode is PauseMode.IN_PLACE and has_older_prefix(
+            joined,
+            was_updated=self._watch.was_updated(joined.generation.url),
+            is_salted=self._options.cache_salt_by_version,
+        ):
+            marks["prefix_may_be_older"] = True
         try:
             completion = await self._reader.build_completion(
                 run.request, joined, marks=marks, started_at=run.started_at, finished_at=self._clock.unix()

@@ -37,6 +37,8 @@ class EngineWatch:
         self._look_told = -1
         self._versions: dict[str, str] = {}
         self._versions_at = -1
+        self._first_versions: dict[str, str] = {}
+        self._updated: set[str] = set()
         self.reports: tuple[EngineReport, ...] = ()
         """What the newest look saw; empty before the first."""
 
@@ -73,6 +75,12 @@ class EngineWatch:
             self._versions.clear()
             self._versions_at = self._gate.told_changes
         self._versions[url] = version
+        if self._first_versions.setdefault(url, version) != version:
+            self._updated.add(url)
+
+    def was_updated(self, url: str) -> bool:
+        """Whether an engine was given other weights since it is watched; one that names no version may have been."""
+        return url in self._updated or (url not in self._first_versions and self._gate.closings > 0)
 
     async def fetch_versions(self) -> Mapping[str, str]:
         """The version of each engine, by URL, as a snapshot; asks the engines after the trainer has spoken."""

@@ -258,6 +258,7 @@ def _build_runner_options(config: ResolvedConfig, renderer: Renderer, checkpoint
         rows_kept=config.routing.r3_rows,
         on_recomputed=config.routing.r3_recomputed,
         stop_token_ids=renderer.stop_token_ids,
+        cache_salt_by_version=config.engine.cache_salt_by_version,
     )
 
 

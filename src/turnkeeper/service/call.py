@@ -33,7 +33,6 @@ class CallPlan:
     held_rows: Sequence[RoutingRows] = ()
     """The stored patches of the parent's path, where a payload will cover them again."""
     wants_indexer: bool = False
-    cache_salt: str | None = None
     wants_text: bool = False
     """Whether text is handed on as it is generated."""
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -55,7 +54,6 @@ class CallPlan:
             forwarded=self.request.forwarded,
             rows=self.rows,
             wants_indexer=self.wants_indexer,
-            cache_salt=self.cache_salt,
             trace=self.trace,
         )
 

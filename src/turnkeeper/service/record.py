@@ -19,10 +19,16 @@ OWN_KEY = "turnkeeper"
 """Holds everything that no trainer expects."""
 
 
-def build_records(session: Session, *, with_rows: bool) -> list[JsonObject]:
-    """One record for each turn of the live path, under a tree of the last commit's path; arrays stand for lists."""
+def build_records(session: Session, *, with_rows: bool, use_addition_r3: bool) -> list[JsonObject]:
+    """One record for each turn of the live path, under a tree of the last commit's path; arrays stand for lists.
+
+    Args:
+        session: the session.
+        with_rows: whether each record's reply holds the turn's rows.
+        use_addition_r3: whether engines are asked for increments of rows.
+    """
     path = session.forest.path(None if session.forest.last is None else session.forest.last.id)
-    return [_build_record(session, turn, with_rows=with_rows) for turn in path]
+    return [_build_record(session, turn, with_rows=with_rows, use_addition_r3=use_addition_r3) for turn in path]
 
 
 def build_metadata(
@@ -58,7 +64,7 @@ def build_metadata(
     return metadata
 
 
-def _build_record(session: Session, turn: Turn, *, with_rows: bool) -> JsonObject:
+def _build_record(session: Session, turn: Turn, *, with_rows: bool, use_addition_r3: bool) -> JsonObject:
     path = PATHS.get(turn.request.dialect, PATHS["chat"])
     return {
         "timestamp": turn.committed_at,
@@ -66,12 +72,12 @@ def _build_record(session: Session, turn: Turn, *, with_rows: bool) -> JsonObjec
         "method": "POST",
         "path": path,
         "status_code": 200,
-        "request": _build_request(session, turn),
+        "request": _build_request(session, turn, use_addition_r3=use_addition_r3),
         "response": _build_response(turn, with_rows=with_rows),
     }
 
 
-def _build_request(session: Session, turn: Turn) -> JsonObject:
+def _build_request(session: Session, turn: Turn, *, use_addition_r3: bool) -> JsonObject:
     """The request as the engine got it."""
     forest, request = session.forest, turn.request
     parent_ids: Any = [] if turn.parent is None else forest.path_ids(turn.parent)
@@ -90,6 +96,7 @@ def _build_request(session: Session, turn: Turn) -> JsonObject:
         asked["chat_template_kwargs"] = dict(turn.prompt.template_kwargs)
     if turn.completion.rows is not None:
         asked["return_routed_experts"] = True
+    if turn.completion.rows is not None and use_addition_r3:
         asked["routed_experts_start_len"] = max(0, len(parent_ids) - 1)
     return asked
 

@@ -198,7 +198,9 @@ class SessionService:
             mismatches = await compare_paths(self._renderer, entry, () if last is None else (last.id,))
             body = {
                 "session_id": entry.id,
-                "records": build_records(entry.session, with_rows=with_rows),
+                "records": build_records(
+                    entry.session, with_rows=with_rows, use_addition_r3=self.config.use_addition_r3
+                ),
                 "metadata": await self._account(entry, mismatches),
             }
             return await asyncio.to_thread(encode_json, body)

@@ -173,7 +173,6 @@ class TurnService:
             rows=rows,
             held_rows=() if rows is None or rows.start_len is not None else _list_rows(entry, pending),
             wants_indexer=self._config.routing.use_rollout_indexer_replay,
-            cache_salt=await self._choose_salt(entry),
             wants_text=prepared.order.wants_text and not prepared.request.sampling.get("stop"),
             trace=prepared.order.trace,
             marks=marks,
@@ -188,13 +187,6 @@ class TurnService:
             common_prefix=parent_tokens - prompt.trim,
             use_addition_r3=self._config.use_addition_r3,
         )
-
-    async def _choose_salt(self, entry: SessionEntry) -> str | None:
-        """What keeps the engine's prefix cache of one weight version apart; None leaves it as it is."""
-        if not self._config.engine.cache_salt_by_version:
-            return None
-        versions = set((await self._watch.fetch_versions()).values())
-        return f"{entry.id}:{'+'.join(sorted(versions))}"
 
     def _list_engine_limits(self) -> Iterable[int | None]:
         return (report.context_length for report in self._watch.reports)
