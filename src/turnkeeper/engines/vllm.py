@@ -80,7 +80,7 @@ def render_generate_body(request: GenerateRequest, *, is_stream: bool = False) -
     }
     if request.cache_salt is not None:
         body["cache_salt"] = request.cache_salt
-    return b'{"token_ids":' + request.encode_prompt() + b"," + orjson.dumps(body)[1:]
+    return b'{"token_ids":' + request.encode_prompt() + b"," + encode_json(body)[1:]
 
 
 def _ask_to_parse(request: GenerateRequest) -> JsonObject:
