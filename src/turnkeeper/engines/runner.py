@@ -203,6 +203,8 @@ class TurnRunner:
                 call.cancel()
                 self._say_farewell(request.rid)
                 await asyncio.gather(call, return_exceptions=True)
+            elif not call.cancelled():
+                call.exception()  # this turn may be cancelled just now, and then nobody asks for it
         if call.cancelled():
             self._refuse(run, "all turns in flight were ended")
         try:

@@ -200,6 +200,10 @@ class TurnService:
 
     async def _fly(self, entry: SessionEntry, flight: Flight, pending: PendingTurn, plan: CallPlan) -> None:
         """The engine call; whatever comes of it ends the flight or lands it."""
+        if entry.session.closed_as is not None:  # all turns were ended while this one's prompt was rendered
+            closed = SessionClosedError(f"session {entry.id}: {entry.session.closed_as}")
+            self._fail(entry, flight, pending, closed)
+            return
         limit_s = self._config.timeouts.request_timeout_s
         request = plan.build_request(f"{entry.id[:8]}-{self._draw_bytes(12).hex()}")
         try:
