@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnkeeper.engines.reply import cut_payloads, parse_reply, replace_nonfinite
+from turnkeeper.engines.reply import _BLOCK_BYTES as BLOCK
+from turnkeeper.engines.reply import cut_payloads, find_bytes, parse_reply, replace_nonfinite
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.jsontypes import replace_surrogates
 
@@ -90,7 +91,7 @@ VALUES = st.recursive(
 def test_putting_the_payloads_back_gives_the_value(value: dict[str, object], ascii_only: bool) -> None:
     """The oracle is Python's own parser on the body that nothing was cut from."""
     raw = json.dumps(value, ensure_ascii=ascii_only).encode()
-    reply = parse_reply(bytearray(raw) if ascii_only else raw, URL)
+    reply = parse_reply(memoryview(raw) if ascii_only else raw, URL)
 
     def restore(item: object) -> object:
         if isinstance(item, dict):
@@ -100,6 +101,15 @@ def test_putting_the_payloads_back_gives_the_value(value: dict[str, object], asc
         return bytes(reply.payloads[item]).decode() if isinstance(item, int) and not isinstance(item, bool) else item
 
     assert restore(reply.value) == value
+
+
+@pytest.mark.parametrize("place", [0, 1, BLOCK - 3, BLOCK - 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK - 1])
+def test_a_view_is_searched_across_its_blocks(place: int) -> None:
+    body = b"a" * place + b"key" + b"a" * BLOCK
+    view = memoryview(body)
+    assert find_bytes(view, b"key", 0, len(body)) == place
+    assert find_bytes(view, b"key", 0, place + 2) == -1
+    assert find_bytes(view, b"key", place + 1, len(body)) == -1
 
 
 def test_numbers_that_are_not_json_are_read() -> None:

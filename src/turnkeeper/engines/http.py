@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable
 from dataclasses import dataclass
 
 import aiohttp
+import numpy as np
 
 from turnkeeper.errors import ConfigError, EngineError, EngineTimeoutError
 
@@ -87,7 +88,8 @@ class HttpReply:
     url: str
     status: int
     headers: tuple[tuple[str, str], ...]
-    body: bytes | bytearray
+    body: bytes | memoryview
+    """A view where it is large."""
 
     def find_header(self, name: str) -> str | None:
         """The first header of this name, in any letter case."""
@@ -95,7 +97,7 @@ class HttpReply:
 
     def excerpt(self, limit: int = 300) -> str:
         """The beginning of the body as text, for error messages."""
-        text = self.body[:limit].decode("utf-8", "replace").strip()
+        text = bytes(self.body[:limit]).decode("utf-8", "replace").strip()
         return text + ("..." if len(self.body) > limit else "") if text else "an empty body"
 
 
@@ -117,15 +119,16 @@ def engine_boundary(url: str, timeout_s: float) -> Generator[None]:
         raise EngineError(f"the engine at {url} broke off its reply: {reason}", url=url) from error
 
 
-async def read_body(response: aiohttp.ClientResponse) -> bytes | bytearray:
-    """The whole body. A large one of known length goes straight to its place.
+async def read_body(response: aiohttp.ClientResponse) -> bytes | memoryview:
+    """The whole body. A large one of known length goes straight to its place, which is an array's.
 
-    Joining the chunks of 66 MiB takes 110 ms of CPU, most of it for touching fresh memory twice; this takes 65 ms.
+    Most of what a large body costs is fresh memory, touched page by page. Arrays of numpy ask for huge pages: filling
+    34 MiB takes 5 ms of CPU, joining the chunks 22 ms, a bytearray 24 ms.
     """
     length = response.content_length
     if length is None or length < _LARGE_BYTES or response.headers.get("content-encoding", "identity") != "identity":
         return await response.read()
-    body, position = bytearray(length), 0
+    body, position = np.empty(length, np.uint8).data, 0
     async for chunk in response.content.iter_any():
         body[position : position + len(chunk)] = chunk
         position += len(chunk)

@@ -23,8 +23,11 @@ from turnkeeper.core.tokens import Span
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.jsontypes import JsonObject, is_number, replace_surrogates
 
-Body: TypeAlias = bytes | bytearray
-"""A reply's body; large ones are read into a bytearray."""
+Body: TypeAlias = bytes | memoryview
+"""A reply's body; large ones are views."""
+
+_BLOCK_BYTES = 1 << 18
+"""Views cannot be searched, bytes can: a view is searched in copies of so many bytes, which stay in the cache."""
 
 _SMALL_BYTES = 256
 """Payloads shorter than this are left in place: cutting them out gains nothing."""
@@ -107,17 +110,29 @@ def _find_payloads(body: Body) -> list[Span]:
 
 def _find_payload(body: Body, key: bytes, gap: Span) -> Span | None:
     """The first large payload of a key that begins inside a stretch of the body."""
-    position = body.find(key, gap.start, gap.stop)
+    position = find_bytes(body, key, gap.start, gap.stop)
     while position >= 0:
         opened = _VALUE_START.match(body, position + len(key), position + len(key) + 64)
         is_key = opened is not None and body[position - 1 : position] != b"\\"
         if is_key and opened is not None:
             start = opened.end()
-            stop = body.find(b'"', start)
-            if stop - start >= _SMALL_BYTES and body.find(b"\\", start, stop) < 0:
+            stop = find_bytes(body, b'"', start, len(body))
+            if stop - start >= _SMALL_BYTES and find_bytes(body, b"\\", start, stop) < 0:
                 return Span(start=start, stop=stop)
-        position = body.find(key, position + len(key), gap.stop)
+        position = find_bytes(body, key, position + len(key), gap.stop)
     return None
+
+
+def find_bytes(body: Body, sought: bytes, start: int, stop: int) -> int:
+    """Where ``sought`` first stands between two places; -1 where it does not."""
+    if isinstance(body, bytes):
+        return body.find(sought, start, stop)
+    for begin in range(start, stop, _BLOCK_BYTES):
+        block = bytes(body[begin : min(begin + _BLOCK_BYTES + len(sought) - 1, stop)])
+        place = block.find(sought)
+        if place >= 0:
+            return begin + place
+    return -1
 
 
 def parse_reply(body: Body, url: str) -> JsonReply:
@@ -141,9 +156,9 @@ def parse_reply(body: Body, url: str) -> JsonReply:
 
 def _parse_leniently(body: Body, url: str) -> object:
     try:
-        return replace_surrogates(json.loads(body.decode("utf-8")))
+        return replace_surrogates(json.loads(bytes(body).decode("utf-8")))
     except (ValueError, RecursionError) as error:
-        start = body[:80].decode("utf-8", "replace").strip()
+        start = bytes(body[:80]).decode("utf-8", "replace").strip()
         found = f"{len(body)} bytes that start {start!r}" if start else "an empty body"
         raise EngineProtocolError(
             f"the engine at {url} answered {found}, expected a JSON object",
