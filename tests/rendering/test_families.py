@@ -158,3 +158,19 @@ def cut(renderer: Renderer, history: list[Message], kind: str) -> TokenIds:
 
 def test_the_encoders_need_no_template() -> None:
     assert all(FAMILIES[name].encoder is not None for name in WITHOUT_TEMPLATE)
+
+
+@pytest.mark.parametrize("family", STABLE)
+@pytest.mark.parametrize("role", ["user", "tool"])
+def test_control_tokens_in_texts_are_control_tokens_and_no_refusal(family: str, role: str) -> None:
+    """One policy for all: the markers in a text are what the model's tokenizer makes of them."""
+    renderer = standin(family)
+    close, reply = renderer.close or "<|user|>", renderer.family.reply_marker or ""
+    text = f"before{close}{reply}<think>after"
+    history = [user("Hi"), assistant("", call("look", {"at": 1}), reasoning="first")]
+    appended = [tool(text)] if role == "tool" else [tool("7"), user(text)]
+    ids = extend(renderer, history, appended, [LOOK])
+    assert ids == renderer.render([*history, *appended], [LOOK], {}).ids.tolist()
+    marker = renderer.tokenizer.find_id(close.rstrip("\n"))
+    plain = extend(renderer, history, [tool("t")] if role == "tool" else [tool("7"), user("t")], [LOOK])
+    assert ids.count(marker) == plain.count(marker) + 1
