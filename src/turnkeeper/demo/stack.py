@@ -13,6 +13,9 @@ from turnkeeper.workers.command import running_command
 
 ENGINES = 2
 
+MAX_BATCH = 4
+"""Fewer places than agents: some requests always wait at the engines, so that these are busy when a pause comes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
@@ -64,7 +67,10 @@ async def running_server(
 
 def _engine_command(folder: Path, index: int, checkpoint: Path) -> list[str]:
     trace = folder / f"engine-{index}.trace.jsonl"
-    return ["engine", "--port", "0", "--seed", str(index), "--weights", str(checkpoint), "--debug-kv-trace", str(trace)]
+    return [
+        *("engine", "--port", "0", "--seed", str(index), "--weights", str(checkpoint)),
+        *("--max-batch", str(MAX_BATCH), "--debug-kv-trace", str(trace)),
+    ]
 
 
 def _server_command(checkpoint: Path, urls: Sequence[str], mode: PauseMode) -> list[str]:
