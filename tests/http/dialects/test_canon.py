@@ -31,6 +31,7 @@ BAD_MESSAGES: dict[str, tuple[Any, str]] = {
     "calls of a user": ([{"role": "user", "content": "", "tool_calls": [CALL]}], "assistant message"),
     "calls as object": ([{"role": "assistant", "tool_calls": {"a": 1}}], "tool_calls must be a list"),
     "call without function": ([{"role": "assistant", "tool_calls": [{"id": "c"}]}], r"tool_calls\[0\].function"),
+    "call with a number as id": ([{"role": "assistant", "tool_calls": [{**CALL, "id": 3}]}], r"tool_calls\[0\].id"),
     "call without name": ([{"role": "assistant", "tool_calls": [{"function": {}}]}], "function.name"),
     "arguments as list": (
         [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": []}}]}],

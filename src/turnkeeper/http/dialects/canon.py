@@ -114,6 +114,7 @@ def _parse_tool_call(value: Any, where: str) -> JsonObject:
     function = get_object(call.get("function"), f"{where}.function")
     if not isinstance(function.get("name"), str):
         raise RequestError(f"{where}.function.name must be a string", param=f"{where}.function.name")
+    _check_text(call.get("id"), f"{where}.id")
     arguments = function.get("arguments")
     if is_object(arguments):
         # Some clients send the object where the protocol has its text; both mean the same call.

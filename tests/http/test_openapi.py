@@ -1,0 +1,41 @@
+"""The OpenAPI document and the routes that are served.
+
+1. The document lists every route of the table, each with its methods, and none that is not served.
+2. What it lists answers: a call of each is served or refused, never unknown and never an internal error.
+"""
+
+import re
+from typing import Any
+
+from httpkit import running_site
+from servicekit import build_kit
+from turnkeeper.http.app import build_app, build_rows
+from turnkeeper.http.dialects import DIALECTS
+
+
+def list_documented(document: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(method.upper(), path) for path, operations in document["paths"].items() for method in operations}
+
+
+def test_the_document_lists_the_table_of_routes() -> None:
+    kit = build_kit()
+    served = {(method, row.path) for row in build_rows(kit.service) if row.is_listed for method in row.methods}
+    assert list_documented(build_app(kit.service).openapi()) == served
+
+
+def test_the_document_lists_every_dialect_with_and_without_a_session() -> None:
+    documented = list_documented(build_app(build_kit().service).openapi())
+    paths = [path for dialect in DIALECTS for path in (dialect.path, dialect.count_path) if path is not None]
+    for path in paths:
+        assert {("POST", f"/{path}"), ("POST", f"/sessions/{{session_id}}/{path}")} <= documented
+
+
+async def test_what_the_document_lists_is_served() -> None:
+    async with running_site() as site:
+        document = (await site.call("GET", "/openapi.json")).json()
+        for method, path in sorted(list_documented(document)):
+            session = (await site.create()).removeprefix("/sessions/")
+            filled = re.sub(r"{\w+}", session, path)
+            reply = await site.call(method, filled, {} if method == "POST" else None, x_api_key=session)
+            assert reply.status < 500, (method, path, reply.body)
+            assert reply.status not in (404, 405), (method, path, reply.body)
