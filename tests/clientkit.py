@@ -120,10 +120,11 @@ def choose_reply(request: RecordedRequest) -> ScriptedReply:
     if shell is None:
         return ScriptedReply(text='{"title": "Run hello"}')
     messages = request.json["messages"]
-    told = [message for message in messages if message["role"] in ("tool", "user")]
-    results = sum(read_text(message).count(RESULT) for message in told)
+    asked = [read_text(message) for message in messages if message["role"] == "user"]
+    # Some clients write the results of their tools into what the user says.
+    results = sum(message["role"] == "tool" for message in messages) or sum(text.count(RESULT) for text in asked)
     if results >= 3:
-        return _end(names, shell, any("COMPLETE_TASK" in read_text(message) for message in told))
+        return _end(names, shell, any("COMPLETE_TASK" in text for text in asked))
     commands = [f"echo {RESULT}", f"printf '%s\\n' {RESULT}"] if results == 0 else [f"echo  {RESULT}"]
     calls = [_call(shell, command, f"call_{results}_{place}") for place, command in enumerate(commands)]
     return ScriptedReply(

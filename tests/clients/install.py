@@ -26,7 +26,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
 NPM: dict[str, str] = {
     "claude-code": "@anthropic-ai/claude-code@2.1.197",
     "codex": "@openai/codex@0.171.0",
-    "qwen-code": "@qwen-code/qwen-code@0.15.0",
+    "qwen-code": "@qwen-code/qwen-code@0.15.10",
 }
 
 
