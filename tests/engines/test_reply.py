@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnkeeper.engines.reply import _BLOCK_BYTES as BLOCK
-from turnkeeper.engines.reply import cut_payloads, find_bytes, parse_reply, replace_nonfinite
+from turnkeeper.engines.reply import cut_payloads, find_bytes, find_text_end, parse_reply, replace_nonfinite
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.jsontypes import replace_surrogates
 
@@ -110,6 +110,14 @@ def test_a_view_is_searched_across_its_blocks(place: int) -> None:
     assert find_bytes(view, b"key", 0, len(body)) == place
     assert find_bytes(view, b"key", 0, place + 2) == -1
     assert find_bytes(view, b"key", place + 1, len(body)) == -1
+
+
+@pytest.mark.parametrize("place", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK])
+def test_a_text_ends_at_its_quote_unless_it_holds_an_escape(place: int) -> None:
+    text = b"a" * place
+    assert find_text_end(b"xx" + text + b'"\\"', 2) == place + 2
+    assert find_text_end(b"xx" + text + b'\\"', 2) == -1
+    assert find_text_end(b"xx" + text, 2) == -1
 
 
 def test_numbers_that_are_not_json_are_read() -> None:

@@ -129,7 +129,7 @@ async def read_body(response: aiohttp.ClientResponse) -> bytes | memoryview:
     if length is None or length < _LARGE_BYTES or response.headers.get("content-encoding", "identity") != "identity":
         return await response.read()
     body, position = np.empty(length, np.uint8).data, 0
-    async for chunk in response.content.iter_any():
+    async for chunk, _ in response.content.iter_chunks():  # each as it came; iter_any would join them first
         body[position : position + len(chunk)] = chunk
         position += len(chunk)
     return body

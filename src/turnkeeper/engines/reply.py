@@ -116,8 +116,8 @@ def _find_payload(body: Body, key: bytes, gap: Span) -> Span | None:
         is_key = opened is not None and body[position - 1 : position] != b"\\"
         if is_key and opened is not None:
             start = opened.end()
-            stop = find_bytes(body, b'"', start, len(body))
-            if stop - start >= _SMALL_BYTES and find_bytes(body, b"\\", start, stop) < 0:
+            stop = find_text_end(body, start)
+            if stop - start >= _SMALL_BYTES:
                 return Span(start=start, stop=stop)
         position = find_bytes(body, key, position + len(key), gap.stop)
     return None
@@ -130,6 +130,18 @@ def find_bytes(body: Body, sought: bytes, start: int, stop: int) -> int:
     for begin in range(start, stop, _BLOCK_BYTES):
         block = bytes(body[begin : min(begin + _BLOCK_BYTES + len(sought) - 1, stop)])
         place = block.find(sought)
+        if place >= 0:
+            return begin + place
+    return -1
+
+
+def find_text_end(body: Body, start: int) -> int:
+    """Where the closing quote of a text stands that begins at ``start``; -1 where it holds an escape or never ends."""
+    for begin in range(start, len(body), _BLOCK_BYTES):
+        block = bytes(body[begin : begin + _BLOCK_BYTES])
+        place = block.find(b'"')
+        if block.find(b"\\", 0, place if place >= 0 else len(block)) >= 0:
+            return -1
         if place >= 0:
             return begin + place
     return -1
