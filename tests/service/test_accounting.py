@@ -119,3 +119,19 @@ async def test_the_bytes_of_a_session_grow_with_its_turns() -> None:
     small = kit.service.find_entry(session_id).size_bytes
     await kit.say(session_id, [user("a"), assistant("first"), user("b" * 10_000)])
     assert kit.service.find_entry(session_id).size_bytes > small + 10_000
+
+
+@pytest.mark.parametrize(("is_expired", "reason"), [(False, "deleted"), (True, "evicted")])
+async def test_tokens_that_nobody_collected_are_counted_when_their_session_ends(is_expired: bool, reason: str) -> None:
+    kit = build_kit()
+    session_id = kit.create()
+    await kit.say(session_id, [user("a")], "first")
+    await collect(kit, session_id)
+    await kit.say(session_id, [user("a"), assistant("first"), user("b")], "second")
+    lost = len(kit.look(session_id).forest.turns[1].completion.ids)
+    if is_expired:
+        await kit.clock.advance(8000)
+        kit.service.sweep()
+    else:
+        kit.service.delete(session_id)
+    assert read_metric(kit, f'turnkeeper_tokens_dropped_total{{reason="{reason}"}}') == lost

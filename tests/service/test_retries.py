@@ -8,9 +8,11 @@
 6. An idle session expires after its time to live, counted from the end of its last request; stragglers are told.
 """
 
+import asyncio
+
 import pytest
 
-from servicekit import Kit, assistant, build_kit, user
+from servicekit import Kit, assistant, build_kit, build_order, user
 from turnkeeper.core import DropReason
 from turnkeeper.errors import SessionClosedError, SessionExpiredError, SessionNotFoundError
 from turnkeeper.service.delivery import ClientGoneError
@@ -216,6 +218,34 @@ async def test_deleting_ends_a_turn_in_flight_and_nothing_is_written(version: st
         kit.service.delete(session_id)
     with pytest.raises(SessionNotFoundError):
         await kit.begin(session_id, [user("a")])
+
+
+async def test_deleting_ends_a_turn_that_is_still_being_rendered() -> None:
+    kit = build_kit()
+    session_id = kit.create()
+    order = build_order([user("word " * 3000)])
+    begun = asyncio.create_task(kit.service.begin_turn(session_id, order))
+    await asyncio.sleep(0)
+    session = kit.look(session_id)
+    assert session.in_flight == 1
+    kit.service.delete(session_id)
+    delivery = await begun
+    with pytest.raises(SessionClosedError):
+        await delivery.wait(lambda reply: b"")
+    assert kit.engine.calls == []
+    assert session.in_flight == 0
+    assert session.ledger.calls == {}
+
+
+async def test_a_retry_joins_a_turn_that_is_still_being_rendered() -> None:
+    kit = build_kit()
+    session_id = kit.create()
+    messages = [user("word " * 3000)]
+    begun = [asyncio.create_task(kit.service.begin_turn(session_id, build_order(messages, key="k"))) for _ in range(2)]
+    deliveries = await asyncio.gather(*begun)
+    assert deliveries[0].response_id == deliveries[1].response_id
+    await settle()
+    assert len(kit.engine.calls) == 1
 
 
 async def test_deleting_drops_a_held_reply() -> None:

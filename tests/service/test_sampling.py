@@ -139,3 +139,10 @@ def test_pins_win_and_what_they_override_is_told() -> None:
     pinned = apply_pins(asked, pins)
     assert pinned.sampling == {"temperature": 1, "max_tokens": 512, "top_p": 0.9}
     assert pinned.overridden == {"temperature": 0.2}
+
+
+def test_fields_that_change_the_distribution_unpinned_are_told() -> None:
+    asked = {"temperature": 0.5, "top_p": 1, "top_k": 20, "presence_penalty": 0.0, "seed": 3, "max_tokens": 5}
+    assert apply_pins(asked, {}).unpinned == ("temperature", "top_k")
+    assert apply_pins(asked, {"temperature": 1, "top_k": -1}).unpinned == ()
+    assert apply_pins({"response_format": {"type": "json_object"}}, {}).unpinned == ("response_format",)

@@ -149,6 +149,7 @@ async def test_pins_win_and_what_they_override_is_recorded() -> None:
     turn = kit.look(session_id).forest.turns[0]
     assert turn.request.sampling == {"temperature": 1, "max_tokens": 512, "top_p": 0.9}
     assert turn.completion.marks["overridden"] == {"temperature": 0.2, "max_tokens": 32000}
+    assert turn.completion.marks["unpinned"] == ["top_p"]
 
 
 async def test_a_budget_that_does_not_fit_is_lowered_and_said() -> None:

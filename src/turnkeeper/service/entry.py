@@ -53,6 +53,8 @@ class SessionEntry:
     """What was found of paths, by their last turn; None where one cannot be compared."""
     published: int = 0
     """How many of its session's events were handed on."""
+    collected_turns: int = 0
+    """How many turns, from the first on, were there when samples were last collected."""
     spilled_turns: int = 0
     """How many turns, from the first on, have their rows on disk."""
     spilled_bytes: int = 0
@@ -84,6 +86,11 @@ class SessionEntry:
     def release(self) -> None:
         """The session ended: it takes nothing any more."""
         self._grow(-self.size_bytes, -self.spilled_bytes)
+
+    def count_uncollected(self) -> int:
+        """Tokens of turns that no collect has seen."""
+        turns = self.session.forest.turns[self.collected_turns :]
+        return sum(len(turn.completion.ids) for turn in turns)
 
     def _grow(self, in_memory: int, on_disk: int) -> None:
         self.size_bytes += in_memory

@@ -39,6 +39,8 @@ class PreparedOrder:
     """The request as the search sees it."""
     overridden: Mapping[str, Any]
     """What the agent had asked for where pins won."""
+    unpinned: tuple[str, ...]
+    """Fields by which the agent changes the distribution, since no pin says otherwise."""
 
 
 def prepare_order(order: TurnOrder, pins: Mapping[str, Any]) -> PreparedOrder:
@@ -47,4 +49,6 @@ def prepare_order(order: TurnOrder, pins: Mapping[str, Any]) -> PreparedOrder:
     query = build_query(order.request)
     digest = digest_request(query, pinned.sampling)
     request = replace(order.request, sampling=pinned.sampling, headers=order.headers, digest=digest)
-    return PreparedOrder(order=order, request=request, query=query, overridden=pinned.overridden)
+    return PreparedOrder(
+        order=order, request=request, query=query, overridden=pinned.overridden, unpinned=pinned.unpinned
+    )

@@ -92,6 +92,23 @@ SAMPLING_RULES: Mapping[str, Rule] = {
 """The fields that shape the distribution or the end of a completion."""
 
 
+NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
+    "temperature": (1,),
+    "top_p": (1,),
+    "top_k": (-1,),
+    "min_p": (0,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "logit_bias": ({},),
+    "response_format": ({"type": "text"},),
+    "regex": (),
+    "ebnf": (),
+    "json_schema": (),
+}
+"""The fields that change the distribution which tokens are drawn from, with the values under which they do not."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedSampling:
     """A sampler after a session's pins were laid over it."""
@@ -100,6 +117,8 @@ class PinnedSampling:
     """What the engine is asked for."""
     overridden: Mapping[str, Any]
     """What the agent had asked for instead, by field; only where it differs."""
+    unpinned: tuple[str, ...]
+    """Fields by which the agent changes the distribution, since no pin says otherwise."""
 
 
 def parse_sampling(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,7 +200,12 @@ def parse_pins(value: Any) -> dict[str, Any]:
 def apply_pins(sampling: Mapping[str, Any], pins: Mapping[str, Any]) -> PinnedSampling:
     """Lay a session's pins over what the agent asked for; pins win."""
     overridden = {name: sampling[name] for name in pins if name in sampling and not _equals(sampling[name], pins[name])}
-    return PinnedSampling(sampling={**sampling, **pins}, overridden=overridden)
+    unpinned = tuple(
+        name
+        for name, neutral in NEUTRAL_VALUES.items()
+        if name in sampling and name not in pins and not any(_equals(sampling[name], value) for value in neutral)
+    )
+    return PinnedSampling(sampling={**sampling, **pins}, overridden=overridden, unpinned=unpinned)
 
 
 def _equals(left: Any, right: Any) -> bool:

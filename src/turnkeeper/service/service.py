@@ -38,6 +38,9 @@ SWEEP_INTERVAL_S = 30.0
 """How often idle sessions are looked for. One that is asked for expires at its time in any case."""
 
 
+EXPIRED = "expired"
+"""Why a session ended that nobody asked for any more."""
+
 LOOP_LOOK_S = 0.5
 """How often the event loop's delay is measured."""
 
@@ -80,7 +83,7 @@ class SessionService:
         self._requests = 0
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._watch_gauges()
-        registry.on_expire = partial(self._close, reason="expired")
+        registry.on_expire = partial(self._close, reason=EXPIRED)
 
     # Life.
 
@@ -264,6 +267,7 @@ class SessionService:
             AssemblyError: the turns do not make samples.
         """
         with self._use(session_id) as entry:
+            turns = len(entry.session.forest)
             leaves = {*entry.session.live_leaves(), *(turn.id for turn in entry.session.forest.turns[-1:])}
             mismatches = await compare_paths(self._renderer, entry, leaves)
             work = self._plan_collect(
@@ -274,6 +278,7 @@ class SessionService:
                 agent_metadata=agent_metadata,
             )
             collection = await asyncio.to_thread(work)
+            entry.collected_turns = max(entry.collected_turns, turns)
             self.metrics.record_collect(collection.ledger)
             return collection.encode()
 
@@ -362,6 +367,9 @@ class SessionService:
     def _close(self, entry: SessionEntry, reason: str) -> None:
         entry.session.close(reason, at=self._clock.unix())
         self._turns.abandon_all(entry, DropReason.DELETED, SessionClosedError(f"session {entry.id}: {reason}"))
+        drop = DropReason.EVICTED if reason == EXPIRED else DropReason.DELETED
+        if lost := entry.count_uncollected():
+            self.metrics.count("turnkeeper_tokens_dropped", lost, reason=str(drop))
         entry.release()
         self._publisher.publish(entry)
         self.metrics.count("turnkeeper_sessions_ended", reason=reason)

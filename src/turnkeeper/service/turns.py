@@ -160,6 +160,7 @@ class TurnService:
             limit_tokens=choose_limit(entry.limit_tokens, self._context_length, *self._list_engine_limits()),
         )
         marks: JsonObject = {"overridden": dict(prepared.overridden)} if prepared.overridden else {}
+        marks |= {"unpinned": list(prepared.unpinned)} if prepared.unpinned else {}
         marks |= {"lowered_max_tokens_from": budget.asked_tokens} if budget.asked_tokens is not None else {}
         rows = self._plan_rows(pending, prompt)
         return CallPlan(
