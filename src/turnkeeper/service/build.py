@@ -41,6 +41,7 @@ from turnkeeper.service.control import EngineControl
 from turnkeeper.service.entry import Tally
 from turnkeeper.service.memory import MemoryKeeper
 from turnkeeper.service.publish import Publisher
+from turnkeeper.service.reader import SessionReader
 from turnkeeper.service.registry import Registry
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.turns import TurnService
@@ -139,12 +140,16 @@ def join_service(
         control=EngineControl(gate=gate, watch=watch, forward=partial(call_engines, client, config.engine.backend_url)),
         renderer=renderer,
         matcher=load_matcher(config.history.session_message_matcher),
-        collect_options=CollectOptions(
-            hooks=load_hooks(
-                config.history.session_sample_picker_path, config.history.session_sample_postprocessor_path
+        reader=SessionReader(
+            renderer=renderer,
+            options=CollectOptions(
+                hooks=load_hooks(
+                    config.history.session_sample_picker_path, config.history.session_sample_postprocessor_path
+                ),
+                on_recomputed=config.routing.r3_recomputed,
+                past_truncation=config.history.sample_past_truncation,
             ),
-            on_recomputed=config.routing.r3_recomputed,
-            past_truncation=config.history.sample_past_truncation,
+            config=config,
         ),
         publisher=publisher,
         metrics=metrics,

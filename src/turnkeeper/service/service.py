@@ -5,7 +5,7 @@ lock, and nothing is held while an engine works. Heavy reading runs in threads o
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,30 +13,28 @@ from pathlib import Path
 from turnkeeper.choices import HistoryKind
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core import DropReason, HistoryPolicy, Linear, Session, Tree, TurnRequest
-from turnkeeper.core.tokens import TokenIds, freeze_ids
+from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import Clock, Engine, EngineClient, EngineState, EngineWatch, RelayReply, RelayRequest
-from turnkeeper.errors import AssemblyError, AuthenticationError, CapacityError, SessionClosedError, TurnkeeperError
-from turnkeeper.ids import SessionId, TurnId
-from turnkeeper.jsontypes import JsonObject, encode_json
+from turnkeeper.errors import AuthenticationError, CapacityError, SessionClosedError, TurnkeeperError
+from turnkeeper.ids import SessionId
+from turnkeeper.jsontypes import JsonObject
 from turnkeeper.matching import Matcher
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
-from turnkeeper.samples import Collection, CollectOptions, SamplesPayload, collect, view_session
+from turnkeeper.samples import SamplesPayload
 from turnkeeper.service.control import EngineControl
 from turnkeeper.service.delivery import Delivery
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.memory import MemoryKeeper
-from turnkeeper.service.mismatch import compare_paths
 from turnkeeper.service.order import TurnOrder
 from turnkeeper.service.publish import Publisher
-from turnkeeper.service.record import build_metadata, build_records
+from turnkeeper.service.reader import SessionReader
 from turnkeeper.service.registry import Registry
 from turnkeeper.service.settings import NewSession
 from turnkeeper.service.turns import TurnService
 
 SWEEP_INTERVAL_S = 30.0
 """How often idle sessions are looked for. One that is asked for expires at its time in any case."""
-
 
 EXPIRED = "expired"
 """Why a session ended that nobody asked for any more."""
@@ -60,7 +58,7 @@ class SessionService:
         control: EngineControl,
         renderer: Renderer,
         matcher: Matcher,
-        collect_options: CollectOptions,
+        reader: SessionReader,
         publisher: Publisher,
         metrics: Metrics,
         memory: MemoryKeeper,
@@ -75,7 +73,7 @@ class SessionService:
         self._watch = watch
         self._renderer = renderer
         self._matcher = matcher
-        self._collect_options = collect_options
+        self._reader = reader
         self._publisher = publisher
         self.metrics = metrics
         self._memory = memory
@@ -197,16 +195,7 @@ class SessionService:
     async def describe(self, session_id: str, *, with_rows: bool = False) -> bytes:
         """The JSON of ``GET /sessions/{id}``."""
         with self._use(session_id) as entry:
-            last = entry.session.forest.last
-            mismatches = await compare_paths(self._renderer, entry, () if last is None else (last.id,))
-            body = {
-                "session_id": entry.id,
-                "records": build_records(
-                    entry.session, with_rows=with_rows, use_addition_r3=self.config.use_addition_r3
-                ),
-                "metadata": await self._account(entry, mismatches),
-            }
-            return await asyncio.to_thread(encode_json, body)
+            return await self._reader.describe(entry, with_rows=with_rows)
 
     def delete(self, session_id: str) -> None:
         """End a session at once; what is in flight is abandoned and cannot write afterwards.
@@ -267,18 +256,7 @@ class SessionService:
             AssemblyError: the turns do not make samples.
         """
         with self._use(session_id) as entry:
-            turns = len(entry.session.forest)
-            leaves = {*entry.session.live_leaves(), *(turn.id for turn in entry.session.forest.turns[-1:])}
-            mismatches = await compare_paths(self._renderer, entry, leaves)
-            work = self._plan_collect(
-                entry,
-                mismatches,
-                decode=self._renderer.tokenizer.decode,
-                max_seq_len=max_seq_len,
-                agent_metadata=agent_metadata,
-            )
-            collection = await asyncio.to_thread(work)
-            entry.collected_turns = max(entry.collected_turns, turns)
+            collection = await self._reader.collect(entry, max_seq_len=max_seq_len, agent_metadata=agent_metadata)
             self.metrics.record_collect(collection.ledger)
             return collection.encode()
 
@@ -386,52 +364,6 @@ class SessionService:
 
     def _is_state(self, state: EngineState) -> float:
         return float(self.control.state is state)
-
-    async def _account(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:
-        """The session's metadata with the accounting that its samples would have now."""
-        try:
-            work = self._plan_collect(entry, mismatches, decode=lambda _: "")
-            return (await asyncio.to_thread(work)).session_metadata
-        except AssemblyError:  # the samples request says why; what the session knows by itself is still true
-            return self._build_metadata(entry, mismatches)
-
-    def _plan_collect(
-        self,
-        entry: SessionEntry,
-        mismatches: Mapping[TurnId, list[JsonObject]],
-        *,
-        decode: Callable[[TokenIds], str],
-        max_seq_len: int | None = None,
-        agent_metadata: JsonObject | None = None,
-    ) -> Callable[[], Collection]:
-        """The collect of a session as it stands; it may run in a thread beside turns that commit meanwhile."""
-        with_messages = self.config.history.save_debug_trajectory_data
-        return partial(
-            collect,
-            view_session(entry.session, mismatches=mismatches, with_messages=with_messages),
-            session_metadata=self._build_metadata(entry, mismatches),
-            session_ledger=entry.session.ledger,
-            decode=decode,
-            options=self._collect_options,
-            max_seq_len=max_seq_len or entry.limit_tokens,
-            agent_metadata=agent_metadata,
-        )
-
-    def _build_metadata(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:
-        last = entry.session.forest.last
-        own: JsonObject = {
-            "created_at": entry.created_at,
-            "metadata": entry.settings.metadata,
-            "sampling_params": dict(entry.settings.pins),
-            "bytes": entry.size_bytes,
-        }
-        return build_metadata(
-            entry.session,
-            view_session(entry.session),
-            max_trim_tokens=self._renderer.max_trim,
-            own=own,
-            mismatch=None if last is None else mismatches.get(last.id),
-        )
 
 
 def build_policy(kind: HistoryKind, config: ResolvedConfig) -> HistoryPolicy:

@@ -1,0 +1,108 @@
+"""What is read out of a session: its records and metadata, its samples. Changes nothing of it.
+
+Views are taken in the event loop; what is heavy runs in threads over values that never change, beside turns that commit
+meanwhile.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.core.tokens import TokenIds
+from turnkeeper.errors import AssemblyError
+from turnkeeper.ids import TurnId
+from turnkeeper.jsontypes import JsonObject, encode_json
+from turnkeeper.rendering import Renderer
+from turnkeeper.samples import Collection, CollectOptions, collect, view_session
+from turnkeeper.service.entry import SessionEntry
+from turnkeeper.service.mismatch import compare_paths
+from turnkeeper.service.record import build_metadata, build_records
+
+
+class SessionReader:
+    """Reads sessions for ``GET`` and for trainers."""
+
+    def __init__(self, *, renderer: Renderer, options: CollectOptions, config: ResolvedConfig) -> None:
+        self._renderer = renderer
+        self._options = options
+        self._config = config
+
+    async def describe(self, entry: SessionEntry, *, with_rows: bool) -> bytes:
+        """The JSON of ``GET /sessions/{id}``."""
+        last = entry.session.forest.last
+        mismatches = await compare_paths(self._renderer, entry, () if last is None else (last.id,))
+        body = {
+            "session_id": entry.id,
+            "records": build_records(entry.session, with_rows=with_rows, use_addition_r3=self._config.use_addition_r3),
+            "metadata": await self._account(entry, mismatches),
+        }
+        return await asyncio.to_thread(encode_json, body)
+
+    async def collect(
+        self, entry: SessionEntry, *, max_seq_len: int | None, agent_metadata: JsonObject | None
+    ) -> Collection:
+        """The session's samples; repeating it gives the same bytes.
+
+        Raises:
+            AssemblyError: the turns do not make samples.
+        """
+        turns = len(entry.session.forest)
+        leaves = {*entry.session.live_leaves(), *(turn.id for turn in entry.session.forest.turns[-1:])}
+        mismatches = await compare_paths(self._renderer, entry, leaves)
+        work = self._plan_collect(
+            entry,
+            mismatches,
+            decode=self._renderer.tokenizer.decode,
+            max_seq_len=max_seq_len,
+            agent_metadata=agent_metadata,
+        )
+        collection = await asyncio.to_thread(work)
+        entry.collected_turns = max(entry.collected_turns, turns)
+        return collection
+
+    async def _account(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:
+        """The session's metadata with the accounting that its samples would have now."""
+        try:
+            work = self._plan_collect(entry, mismatches, decode=lambda _: "")
+            return (await asyncio.to_thread(work)).session_metadata
+        except AssemblyError:  # the samples request says why; what the session knows by itself is still true
+            return self._build_metadata(entry, mismatches)
+
+    def _plan_collect(
+        self,
+        entry: SessionEntry,
+        mismatches: Mapping[TurnId, list[JsonObject]],
+        *,
+        decode: Callable[[TokenIds], str],
+        max_seq_len: int | None = None,
+        agent_metadata: JsonObject | None = None,
+    ) -> Callable[[], Collection]:
+        """The collect of a session as it stands; it may run in a thread."""
+        with_messages = self._config.history.save_debug_trajectory_data
+        return partial(
+            collect,
+            view_session(entry.session, mismatches=mismatches, with_messages=with_messages),
+            session_metadata=self._build_metadata(entry, mismatches),
+            session_ledger=entry.session.ledger,
+            decode=decode,
+            options=self._options,
+            max_seq_len=max_seq_len or entry.limit_tokens,
+            agent_metadata=agent_metadata,
+        )
+
+    def _build_metadata(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:
+        last = entry.session.forest.last
+        own: JsonObject = {
+            "created_at": entry.created_at,
+            "metadata": entry.settings.metadata,
+            "sampling_params": dict(entry.settings.pins),
+            "bytes": entry.size_bytes,
+        }
+        return build_metadata(
+            entry.session,
+            view_session(entry.session),
+            max_trim_tokens=self._renderer.max_trim,
+            own=own,
+            mismatch=None if last is None else mismatches.get(last.id),
+        )
