@@ -541,6 +541,32 @@ async def test_a_retraction_under_several_versions_is_marked_where_rows_are_kept
     assert "rows_recomputed" not in (await quiet.start(rows=RowsRequest(start_len=0, held_rows=0))).completion.marks
 
 
+async def test_the_salt_is_of_the_weights_at_the_call() -> None:
+    desk = Desk(say(WHOLE), mode=PauseMode.IN_PLACE, cache_salt_by_version=True)
+    desk.gate.pause(PauseMode.IN_PLACE)
+    turn = desk.start()
+    await desk.reopen("2")
+    await turn
+    assert desk.engine.requests[0].cache_salt == f"{'5e' * 16}:2"
+
+
+@pytest.mark.parametrize(("first", "second", "spelled"), [("1", "2", "1+2"), ("2", "1", "2+1"), ("2", "2", "2")])
+async def test_a_salt_tells_apart_which_engine_has_which_weights(first: str, second: str, spelled: str) -> None:
+    desk = Desk(say(WHOLE), cache_salt_by_version=True)
+    desk.watch.note_version("http://b", second)
+    desk.watch.note_version("http://a", first)
+    await desk.start()
+    assert desk.engine.requests[0].cache_salt == f"{'5e' * 16}:{spelled}"
+
+
+async def test_a_salt_that_is_out_of_date_does_not_vouch_for_the_prefix() -> None:
+    reply = say(WHOLE, weight_version="2", cached_tokens=3, spans=(VersionSpan(version="2", start=0, stop=9),))
+    desk = Desk(reply, mode=PauseMode.IN_PLACE, cache_salt_by_version=True)
+    marks = [(await desk.start()).completion.marks for _ in range(2)]
+    assert marks == [{"prefix_may_be_older": True}, {}]
+    assert [request.cache_salt for request in desk.engine.requests] == [f"{'5e' * 16}:{label}" for label in "12"]
+
+
 def spoil(row: int) -> Callable[[GenerateRequest], Any]:
     async def answer(request: GenerateRequest) -> Generation:
         rows = scripted_rows(PROMPT + WHOLE, layers=2, topk=2, experts=8)

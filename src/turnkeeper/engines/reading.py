@@ -187,13 +187,20 @@ class PieceReader:
         return marks
 
 
-def has_older_prefix(joined: Joined, *, was_updated: bool, is_salted: bool) -> bool:
+def has_older_prefix(joined: Joined, *, was_updated: bool, salted_version: str | None) -> bool:
     """Whether tokens may have been sampled behind a prefix that older weights computed; for engines that keep KV.
 
     So it is when the weights changed while the turn ran, and when it reused a prefix that an engine holds since before
     it was updated.
+
+    Args:
+        joined: the turn.
+        was_updated: whether its engine got other weights since it is watched.
+        salted_version: the version that its cache salt is made of; None without one. A salt of another version than
+            that of the reply was out of date.
     """
     versions = {span.version for span in joined.versions}
+    is_salted = salted_version is not None and salted_version == joined.generation.weight_version
     is_reused = joined.generation.cached_tokens > 0 and was_updated and not is_salted
     return is_reused or len(versions) > 1 or None in versions
 

@@ -66,6 +66,8 @@ class _Run:
     attempts: int = 0
     aborted_tokens: int = 0
     has_streamed: bool = False
+    salted_versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By engine, the versions that the newest call's cache salt is made of; empty without one."""
 
     @property
     def held_tokens(self) -> int:
@@ -79,6 +81,12 @@ class _Start:
 
     versions: Mapping[str, str]
     closings: int
+
+
+def _spell_versions(versions: Mapping[str, str]) -> str:
+    """One label where all engines agree, else one for each engine in the order of their addresses."""
+    labels = [versions[url] for url in sorted(versions)]
+    return "+".join(labels if len(set(labels)) > 1 else labels[:1])
 
 
 class TurnRunner:
@@ -171,8 +179,8 @@ class TurnRunner:
         rid = run.request.rid if run.attempts == 1 else f"{run.request.rid}-{run.attempts}"
         request = derive_request(run.request, run.pieces, rid=rid)
         if self._options.cache_salt_by_version:
-            versions = "+".join(sorted(set(start.versions.values())))
-            request = replace(request, cache_salt=f"{request.session_id}:{versions}")
+            run.salted_versions = start.versions
+            request = replace(request, cache_salt=f"{request.session_id}:{_spell_versions(start.versions)}")
         try:
             generation = await self._call(run, request)
         except EngineError as error:
@@ -338,7 +346,7 @@ class TurnRunner:
         if self._options.pause_mode is PauseMode.IN_PLACE and has_older_prefix(
             joined,
             was_updated=self._watch.was_updated(joined.generation.url),
-            is_salted=self._options.cache_salt_by_version,
+            salted_version=run.salted_versions.get(joined.generation.url),
         ):
             marks["prefix_may_be_older"] = True
         try:

@@ -17,7 +17,7 @@ from turnkeeper.bench.updates.replay import (
 )
 from turnkeeper.bench.updates.rounds import PlayedSession, Round, TracedCall
 from turnkeeper.choices import OnAbort, PauseMode
-from turnkeeper.core.tokens import TokenIds
+from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.core.turn import FinishReason
 from turnkeeper.demo.evidence import EngineCall
 from turnkeeper.demo.paths import (
@@ -95,7 +95,7 @@ def judge(played: Round, weights: Weights) -> Verdict:
     breaks = [line for own in calls.values() for line in find_prefix_breaks(own)]
     refused = sum(session.rollout.refusals for session in played.sessions)
     answers = _match_aborted(played.case, calls, refused)
-    problems = [*breaks, *answers.problems, *_check_accounted(played)]
+    problems = [*breaks, *answers.problems, *_check_accounted(played), *_check_prefix_marks(played)]
     single, crossing, unforced, recorded_aborts = Gap(), Gap(), Gap(), 0
     for session in played.sessions:
         own = calls.get(session.collected.session_id, [])
@@ -158,6 +158,20 @@ def _check_accounted(played: Round) -> Iterator[str]:
         yield f"the engines sampled {sampled} tokens, {kept} are in samples and {dropped} were dropped"
 
 
+def _check_prefix_marks(played: Round) -> Iterator[str]:
+    """Under in_place a turn that met several versions, in its own tokens or in the prefix it reused, is marked so."""
+    if played.case.mode is not PauseMode.IN_PLACE:
+        return
+    finished = {traced.call.path_ids.tobytes(): traced for traced in played.calls if not traced.call.is_aborted}
+    for session in played.sessions:
+        turns: list[JsonObject] = session.collected.info["turnkeeper"]["turns"]
+        for record, turn in zip(session.records, turns, strict=True):
+            traced = finished.get(_read_path(record))
+            versions = list_path_versions([traced] if traced is not None else [])
+            if len(versions) > 1 and "prefix_may_be_older" not in turn.get("marks", {}):
+                yield f"a turn over a prefix of versions {', '.join(sorted(versions))} is not marked"
+
+
 def _count_kept(session: PlayedSession) -> int:
     """Tokens of the samples that an engine sampled, trained or masked."""
     return sum(
@@ -176,12 +190,15 @@ def _count_recorded_aborts(session: PlayedSession, calls: Sequence[EngineCall]) 
     finished = {call.path_ids.tobytes() for call in calls if not call.is_aborted}
     count = 0
     for record in session.records:
-        choice = record["response"]["choices"][0]
-        sampled = [entry[1] for entry in choice["meta_info"]["output_token_logprobs"]]
-        dtype = calls[0].path_ids.dtype if calls else "int32"
-        path = np.array([*record["request"]["input_ids"], *sampled], dtype).tobytes()
-        count += path not in finished or choice["finish_reason"] not in set(FinishReason)
+        reason = record["response"]["choices"][0]["finish_reason"]
+        count += _read_path(record) not in finished or reason not in set(FinishReason)
     return count
+
+
+def _read_path(record: JsonObject) -> bytes:
+    """The ids of a record's prompt and completion, as `EngineCall.path_ids` spells them."""
+    entries = record["response"]["choices"][0]["meta_info"]["output_token_logprobs"]
+    return freeze_ids([*record["request"]["input_ids"], *(entry[1] for entry in entries)]).tobytes()
 
 
 def _match_aborted(case: Case, calls: dict[str, list[EngineCall]], refused: int) -> _Answers:
