@@ -41,6 +41,15 @@ def test_the_pause_mode_decides_which_rows_are_asked_for(mode: str, adds: bool) 
     assert server.use_addition_r3 is adds
 
 
+@pytest.mark.parametrize(("replay", "count"), [(True, 1), (False, 0)])
+def test_what_is_risky_is_logged(replay: bool, count: int, caplog: pytest.LogCaptureFixture) -> None:
+    risky = NAMESPACE | {"pause_generation_mode": "retract", "use_rollout_routing_replay": replay}
+    SessionServer(SimpleNamespace(**risky), "http://127.0.0.1:9")
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(messages) == count
+    assert all("--pause-generation-mode retract" in message for message in messages)
+
+
 def test_several_engines_stand_with_spaces_between() -> None:
     server = SessionServer(SimpleNamespace(**NAMESPACE), "http://127.0.0.1:9 http://127.0.0.1:10")
     assert server.config.engine.backend_url == ("http://127.0.0.1:9", "http://127.0.0.1:10")

@@ -3,18 +3,22 @@
 Everything here takes the trainer's own namespace; `turnkeeper.config.namespace` says what it must have.
 """
 
+import logging
+
 from turnkeeper.config.namespace import miles_validate_args, resolve_namespace, validate_args
 from turnkeeper.config.parser import add_arguments
 from turnkeeper.http.app import build_app
 from turnkeeper.service.build import build_service
 from turnkeeper.serving import serve_workers
 
+logger = logging.getLogger("turnkeeper")
+
 
 class SessionServer:
     """A session server as an ASGI application, for whoever serves it."""
 
     def __init__(self, args: object, backend_url: str) -> None:
-        """Build the application.
+        """Build the application, and log what is risky.
 
         Args:
             args: the trainer's namespace.
@@ -24,6 +28,8 @@ class SessionServer:
             ConfigError: `ArgumentErrors` with everything that cannot work, or a checkpoint that cannot be read.
         """
         self.config = resolve_namespace(args, tuple(backend_url.split()))
+        for warning in self.config.warnings:
+            logger.warning("%s", warning)
         self.backend_url = backend_url
         self.app = build_app(build_service(self.config))
 
