@@ -16,8 +16,8 @@ from rendering.standins import tokenizer_json
 from rendering.talk import assistant, user
 from turnkeeper.errors import ConfigError, RoleNotAppendableError, TemplateError
 from turnkeeper.rendering import Checkpoint, ParentContext, Renderer, Tokenizer, build_renderer
+from turnkeeper.rendering.examination import Outcome, examine
 from turnkeeper.rendering.tokenizer import add_markers
-from turnkeeper.rendering.verification import Outcome, examine
 
 MARKER = re.compile(r"<\|?[A-Za-z_:/]+\|?>|<[｜▁A-Za-z]+>|\[/?[A-Z_]+\]|<SPECIAL_\d+>|</?s>")
 

@@ -17,7 +17,8 @@ from turnkeeper.core.tokens import NO_TOKENS
 from turnkeeper.errors import ConfigError, RequestError, TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering import Checkpoint, ParentContext, ParsedReply, Renderer, build_renderer, parse_completion
-from turnkeeper.rendering.verification import Outcome, verify
+from turnkeeper.rendering.examination import Outcome
+from turnkeeper.rendering.verification import verify
 
 
 def build(family: str, template: str, **options: Any) -> Renderer:

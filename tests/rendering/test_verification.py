@@ -8,7 +8,8 @@ import pytest
 
 from rendering.standins import STABLE, find_template, standin, tokenizer_json
 from turnkeeper.rendering import FAMILIES, Checkpoint
-from turnkeeper.rendering.verification import Outcome, examine, verify
+from turnkeeper.rendering.examination import Outcome, examine
+from turnkeeper.rendering.verification import verify
 
 
 @pytest.mark.parametrize("family", STABLE)
