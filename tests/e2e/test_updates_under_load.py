@@ -24,7 +24,8 @@ from turnkeeper.bench.updates.rounds import Load, PlayedSession, Round, TracedCa
 from turnkeeper.bench.updates.run import run_case, running_stage
 from turnkeeper.choices import OnAbort, PauseMode
 
-LOAD = Load(rollouts=6, concurrency=4, tasks=2)
+LOAD = Load(rollouts=12, concurrency=12, tasks=2)
+"""More agents than the engines have places, so that the update always finds some of them generating."""
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ def test_turns_survive_an_update(run: Run, case: Case) -> None:
     figures = run.sum(case)
     assert [problem for verdict in run.verdicts[case.name] for problem in verdict.problems] == []
     assert [played.is_told for played in run.rounds[case.name]] == [True, False][: figures.rounds]
-    assert (figures.rollouts, figures.prefix_breaks, figures.recorded_aborts) == (6 * figures.rounds, 0, 0)
+    assert (figures.rollouts, figures.prefix_breaks, figures.recorded_aborts) == (LOAD.rollouts * figures.rounds, 0, 0)
     assert figures.in_flight > 0
     answered = {OnAbort.RESTART: figures.restarted, OnAbort.FAIL: figures.refused}
     expected = answered.get(case.on_abort, figures.restarted + figures.resumed)
