@@ -9,9 +9,12 @@ import aiohttp
 import orjson
 
 from servicekit import get_renderer
+from turnkeeper.choices import EngineWire
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.engines import EngineClient, SglangEngine
+from turnkeeper.engines.generate import SglangGenerateEngine
+from turnkeeper.engines.message import build_parser
 from turnkeeper.http.app import build_app
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.build import Outside, join_service
@@ -73,11 +76,13 @@ async def serving(engine_url: str, **options: Any) -> AsyncGenerator[tuple[str, 
     """Serve in front of whatever is at the URL."""
     config = resolve(load({"hf_checkpoint": "x", "backend_url": engine_url, **options}))
     client = EngineClient(timeout_s=config.timeouts.engine_timeout_s)
+    is_generate = config.engine.engine_wire is EngineWire.GENERATE
+    parse = build_parser(get_renderer())
     service = join_service(
         config,
         renderer=get_renderer(),
         checkpoint_config={},
-        engine=SglangEngine(engine_url, client),
+        engine=SglangGenerateEngine(engine_url, client, parse) if is_generate else SglangEngine(engine_url, client),
         client=client,
         outside=Outside.real(),
     )

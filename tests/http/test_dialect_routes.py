@@ -6,10 +6,12 @@
 3. A count of tokens is the length of the prompt that the turn has; it changes nothing and needs no engine.
 4. What can be refused is refused before headers, streamed or not, in the dialect's form and status.
 5. A slow stream is kept alive by events that the SDKs take, and ends as any other.
+6. Where the engine answers ids alone, streamed or not, the turn is the same.
 """
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,13 +43,13 @@ SCRIPT = (
 )
 
 
-async def play(agent: Agent) -> list[str]:
+async def play(agent: Agent, script: Sequence[ScriptedReply] = SCRIPT) -> list[str]:
     """A task of several turns with tools, then a second question; the texts of the replies."""
-    agent.site.engine.script = list(SCRIPT)
+    agent.site.engine.script = list(script)
     agent.say("Look around.")
     texts: list[str] = []
     for question in ("Thank you.", None):
-        while calls := await agent.step(max_tokens=50):
+        while calls := await agent.step(max_tokens=200):
             texts.append(agent.text)
             # The last call finishes first.
             agent.answer([(each.id, f"result of {json.loads(each.arguments)['command']}") for each in calls[::-1]])
@@ -267,3 +269,31 @@ async def test_a_stream_that_fails_late_says_so_last_and_records_nothing(dialect
         error = event["response"]["error"] if dialect == "responses" else event["error"]
         assert error["code"] == "engine_protocol"
         assert (await site.call("GET", agent.session)).json()["records"] == []
+
+
+def spell(text: str, reasoning: str, *commands: str) -> ScriptedReply:
+    """A reply as the model writes it, for an engine that answers ids alone; three ids at a time when it is streamed."""
+    calls = [json.dumps({"name": "bash", "arguments": {"command": command}}) for command in commands]
+    written = "".join(f"\n<tool_call>\n{each}\n</tool_call>" for each in calls)
+    return ScriptedReply(text=f"<think>\n{reasoning}\n</think>\n\n{text}{written}")
+
+
+WRITTEN = (
+    spell("Two at once, then we shall see.", "Both of them are needed for this.", "ls", "pwd"),
+    spell("One more of these commands.", "It is not enough yet, I think.", "true"),
+    spell("All done: 中文 and 🙂 are whole.", "That was enough of it."),
+    spell("You are welcome.", "Be polite."),
+)
+
+
+@ALL
+async def test_ids_that_an_engine_streams_give_the_turn_of_the_whole_reply(dialect: str) -> None:
+    found: list[Any] = []
+    async with running_site(engine_wire="generate", on_abort="resume") as site:
+        for streams in (False, True):
+            agent = AGENTS[dialect](site, await site.create(), streams)
+            texts = await play(agent, WRITTEN)
+            found.append((texts, [compare(each) for each in await collect(site, agent.session)]))
+    assert found[0] == found[1]
+    assert len(found[0][1]) == 1
+    assert found[0][0][-2] == "All done: 中文 and 🙂 are whole."

@@ -20,6 +20,8 @@ ROUTES = {
         "chat/completions",
         "v1/messages",
         "v1/responses",
+        "v1/responses/compact",
+        "v1/messages/batches",
         "api/generate",
     ],
     Passage.CLOSED: [

@@ -21,8 +21,8 @@ class Passage(StrEnum):
 
 
 _GENERATES = re.compile(
-    r"generate|generate_stream|vertex_generate|invocations|(v1/)?completions|(v1/)?chat/completions|(v1/)?messages"
-    r"|(v1/)?responses|inference/.*|api/(chat|generate)|encode|(v1/)?audio/.*|start_session|open_session|close_session"
+    r"generate|generate_stream|vertex_generate|invocations|(v1/)?(chat/)?completions(/.*)?|(v1/)?messages(/.*)?"
+    r"|(v1/)?responses(/.*)?|(v1/)?batches(/.*)?|inference/.*|api/(chat|generate)|encode|(v1/)?audio/.*|start_session|open_session|close_session"
 )
 _CLOSED = re.compile(
     r"(un)?pause.*|continue.*|resume.*|is_paused|sleep|wake_up|is_sleeping|abort.*|flush.*|reset_.*|clear_.*"
