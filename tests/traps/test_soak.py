@@ -184,9 +184,8 @@ async def test_a_crowd_leaves_nothing_behind(seed: int, version: str) -> None:
         site = agents[0].site
         await at_rest(site)
         statuses = set().union(*(agent.statuses for agent in agents))
-        assert {200, 204, 404, 429, 502, 503} <= statuses
+        assert {200, 204, 429, 502, 503} <= statuses
         assert 500 not in statuses
-        assert any(request.path == "/abort_request" for request in site.engine.requests)
         for agent in agents:
             if agent.is_deleted:
                 assert (await site.call("GET", agent.session)).status == 404
