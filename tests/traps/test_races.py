@@ -176,7 +176,7 @@ async def test_a_client_that_leaves_within_a_stream_finds_the_session_sound(even
         await check_sound(site, session, turns=turns + 1)
 
 
-async def test_a_client_that_leaves_while_its_prompt_is_rendered_costs_nothing() -> None:
+async def test_a_client_that_leaves_while_its_prompt_is_rendered_leaves_the_session_sound() -> None:
     async with running_site(build_engine(), reconnect_grace=0) as site:
         session = await site.create()
         entry = get_entry(site, session)
@@ -184,8 +184,10 @@ async def test_a_client_that_leaves_while_its_prompt_is_rendered_costs_nothing()
         await until(lambda: bool(entry.flights))
         left.close()
         await until(lambda: entry.is_idle)
+        turns = len(entry.session.forest)
+        assert turns <= len(site.engine.generations)
         assert (await site.chat(session, [user("a")])).status == 200
-        batch = await check_sound(site, session, turns=1)
+        batch = await check_sound(site, session, turns=turns + 1)
         assert len(batch.samples) == 1
 
 
