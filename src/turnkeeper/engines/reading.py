@@ -3,10 +3,9 @@
 Owns the operator's choices about rows. Heavy payloads are decoded in a thread; everything else is arithmetic.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +15,9 @@ from turnkeeper.core.turn import Completion, VersionSpan
 from turnkeeper.engines.check import build_completion, choose_versions
 from turnkeeper.engines.engine import GenerateRequest, Generation
 from turnkeeper.engines.joining import Joined, Piece
+from turnkeeper.engines.offload import offload
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.routing import Patch, RoutingRows, RoutingShape, decode_indexer, take_patch
-
-Result = TypeVar("Result")
-
-_INLINE_BYTES = 65536
-"""Payloads up to this size are decoded in the event loop: handing them to a thread costs more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +112,7 @@ class PieceReader:
                 kept=self._options.rows_kept,
             )
 
-        return await _offload(take, len(generation.routed_experts or b""))
+        return await offload(take, len(generation.routed_experts or b""))
 
     async def build_completion(
         self,
@@ -165,7 +160,7 @@ class PieceReader:
             )
         kept = len(request.prompt_ids) + len(generation.ids) - 1
         rows = kept + joined.cut_tokens
-        found = await _offload(lambda: decode_indexer(payload, layers=layers, rows=rows), len(payload))
+        found = await offload(lambda: decode_indexer(payload, layers=layers, rows=rows), len(payload))
         return found[:kept]
 
     def _collect_marks(self, joined: Joined) -> dict[str, Any]:
@@ -210,7 +205,3 @@ def is_recomputed(joined: Joined) -> bool:
     versions = {span.version for span in joined.versions}
     is_mixed = len(versions) > 1 or None in versions
     return joined.patch is not None and joined.generation.num_retractions > 0 and is_mixed
-
-
-async def _offload(work: Callable[[], Result], size_bytes: int) -> Result:
-    return work() if size_bytes <= _INLINE_BYTES else await asyncio.to_thread(work)

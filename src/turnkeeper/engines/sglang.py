@@ -30,6 +30,7 @@ from turnkeeper.engines.http import (
 )
 from turnkeeper.engines.message import canonicalise_message
 from turnkeeper.engines.meta import build_generation, read_version
+from turnkeeper.engines.offload import offload
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import Body, expect_object, parse_reply
 from turnkeeper.errors import EngineError, EngineProtocolError
@@ -148,7 +149,7 @@ class SglangEngine:
         reply = await self._client.call("POST", url, body=render_chat_body(request), headers=render_headers(request))
         if reply.status != 200:
             raise build_status_error(reply, len(request.prompt_ids))
-        return parse_chat_reply(reply.body, self.url)
+        return await offload(lambda: parse_chat_reply(reply.body, self.url), len(reply.body))
 
     async def relay(self, call: RelayRequest) -> RelayReply:
         """Pass a call through with the session's routing key."""

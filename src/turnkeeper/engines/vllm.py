@@ -7,6 +7,7 @@ not the request.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, cast
 
 import orjson
@@ -23,6 +24,7 @@ from turnkeeper.engines.engine import (
 from turnkeeper.engines.generate import stream_events
 from turnkeeper.engines.http import EngineClient, HttpReply
 from turnkeeper.engines.joining import ParseMessage
+from turnkeeper.engines.offload import offload
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.sglang import CONTROL_TIMEOUT_S, merge_stop_ids, relay_call, render_headers
 from turnkeeper.engines.vllmreply import StreamedChoice, parse_vllm_reply, read_vllm_reply
@@ -142,19 +144,19 @@ class VllmEngine:
             reply = await self._post(GENERATE_ROUTE, render_generate_body(request), request)
             self._has_generate_route = reply.status not in (404, 405)
             if self._has_generate_route:
-                return self._read(reply, request)
+                return await self._read(reply, request)
         model = await self._find_model()
-        return self._read(
-            await self._post(COMPLETIONS_ROUTE, render_completions_body(request, model), request), request
-        )
+        reply = await self._post(COMPLETIONS_ROUTE, render_completions_body(request, model), request)
+        return await self._read(reply, request)
 
     async def _post(self, route: str, body: bytes, request: GenerateRequest) -> HttpReply:
         return await self._client.call("POST", f"{self.url}{route}", body=body, headers=render_headers(request))
 
-    def _read(self, reply: HttpReply, request: GenerateRequest) -> Generation:
+    async def _read(self, reply: HttpReply, request: GenerateRequest) -> Generation:
         if reply.status != 200:
             raise build_status_error(reply, len(request.prompt_ids))
-        return parse_vllm_reply(reply.body, request, self.url, self._parse)
+        work = partial(parse_vllm_reply, reply.body, request, self.url, self._parse)
+        return await offload(work, len(reply.body))
 
     async def _stream(self, request: GenerateRequest, on_ids: IdsSink) -> Generation:
         grown = StreamedChoice(self.url)

@@ -1,0 +1,15 @@
+"""CPU work that grows with a payload, kept off the event loop where it is large: small sessions go on meanwhile."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+INLINE_BYTES = 65536
+"""Work on payloads up to this size stays in the event loop: handing it to a thread costs more."""
+
+
+async def offload(work: Callable[[], Result], size_bytes: int) -> Result:
+    """Do the work, in a thread where the payload is large."""
+    return work() if size_bytes <= INLINE_BYTES else await asyncio.to_thread(work)
