@@ -49,7 +49,9 @@ def test_a_small_case_runs_and_is_reported_whole(tmp_path: Path) -> None:
         think_s=0.001,
         runs=2,
     )
-    plan = Beside(large_sessions=1, large=TALK, small_sessions=1, small_turns=2, think_s=0.001)
+    plan = Beside(
+        large_sessions=1, large=TALK, small_sessions=1, small_turns=2, small_think_s=0.001, large_think_s=0.001
+    )
     seen: list[str] = []
     report = run_server_bench(
         [case],

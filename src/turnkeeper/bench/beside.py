@@ -1,21 +1,21 @@
 """Whether small sessions stay quick beside large ones: eight sessions of 128k tokens with full routing rows.
 
 Every reply to a large session carries 250 MiB of rows. The small sessions' turns are timed first without, then beside
-them.
+them. Large sessions think between turns, so that the cores, which the mock engine and the agents share, are not full.
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from turnkeeper.bench.agent import Agent
 from turnkeeper.bench.load import Latencies, run_load
 from turnkeeper.bench.measure import open_agents
 from turnkeeper.bench.scenario import Case, Rows
 from turnkeeper.bench.stack import Material, running_mock, running_server
 from turnkeeper.bench.workload import SHORT, Talk
 
-LARGE = Talk(name="128k at once", turns=4, first_tokens=122_000, prompt_tokens=1_350)
+_ENDLESS = 1_000_000
+
+LARGE = Talk(name="128k at once", turns=100, first_tokens=122_000, prompt_tokens=1_350)
 """A conversation that is long from its first turn on."""
 
 
@@ -25,9 +25,11 @@ class Beside:
 
     large_sessions: int = 8
     large: Talk = LARGE
-    small_sessions: int = 8
-    small_turns: int = 8
-    think_s: float = 0.2
+    large_think_s: float = 5.0
+    """The mean time a large session's agent takes between turns."""
+    small_sessions: int = 16
+    small_turns: int = 4
+    small_think_s: float = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,25 +55,16 @@ async def measure_beside(material: Material, plan: Beside) -> BesideResult:
         running_server(material, case.model, mock, case.server_flags) as server,
     ):
         small = await open_agents(case, material, server, seed=material.seed)
-        alone = await run_load(small, plan.small_turns, think_s=plan.think_s, seed=1)
+        alone = await run_load(small, plan.small_turns, think_s=plan.small_think_s, seed=1)
         large = await open_agents(heavy, material, server, seed=material.seed + 500)
+        await run_load(large, 1)
         server.meter.reset_peak()
-        work = asyncio.create_task(_keep_busy(large))
+        work = asyncio.create_task(run_load(large, _ENDLESS, think_s=plan.large_think_s, seed=3))
         small = await open_agents(case, material, server, seed=material.seed + 900)
-        beside = await run_load(small, plan.small_turns, think_s=plan.think_s, seed=2)
+        beside = await run_load(small, plan.small_turns, think_s=plan.small_think_s, seed=2)
         work.cancel()
-        turns = sum(agent.turns for agent in large)
+        turns = sum(agent.turns for agent in large) - len(large)
         await asyncio.gather(work, return_exceptions=True)
         return BesideResult(
             plan=plan, alone=alone, beside=beside, large_turns=turns, peak_mib=server.meter.read_peak_mib()
         )
-
-
-async def _keep_busy(agents: Sequence[Agent]) -> None:
-    """Let every agent talk until cancelled."""
-
-    async def talk(agent: Agent) -> None:
-        while True:
-            await agent.take_turn()
-
-    await asyncio.gather(*(talk(agent) for agent in agents))
