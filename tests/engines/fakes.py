@@ -20,6 +20,7 @@ class FakeEngine:
         self.probes = 0
         self.state = EngineState.SERVING
         self.version: str | None = "1"
+        self.can_abort = True
 
     async def generate(self, request: GenerateRequest, *, on_ids: Any = None) -> Generation:
         self.requests.append(request)
@@ -38,6 +39,6 @@ class FakeEngine:
 
     async def probe(self) -> tuple[EngineReport, ...]:
         self.probes += 1
-        return (EngineReport(url=URL, state=self.state, weight_version=self.version),)
+        return (EngineReport(url=URL, state=self.state, weight_version=self.version, can_abort=self.can_abort),)
 
     async def close(self) -> None: ...

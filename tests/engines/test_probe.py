@@ -166,6 +166,14 @@ async def test_a_router_is_as_its_workers_are(client: EngineClient) -> None:
     assert worker.requests[-1].json == {"rid": "r-1", "abort_all": False}
 
 
+async def test_a_router_that_lists_no_workers_cannot_end_calls(client: EngineClient) -> None:
+    router = ScriptedEngine()
+    router.control_answers |= dict.fromkeys(("/ready", "/model_info", "/get_model_info", "/workers"), (404, b"{}"))
+    async with running(ScriptedEngine()) as worker, running(DroppingRouter(worker)) as listing, running(router) as url:
+        found = [(await SglangEngine(each, client).probe())[0].can_abort for each in (worker, listing, url)]
+    assert found == [True, True, False]
+
+
 async def test_an_engine_that_is_not_there_or_paused_is_a_state(client: EngineClient) -> None:
     engine = ScriptedEngine()
     engine.pause("retract")

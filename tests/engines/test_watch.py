@@ -4,10 +4,13 @@
 2. Versions are asked for once, and again only after the trainer has spoken; engines that name none are not asked twice.
 3. A look that began before the trainer spoke is out of date.
 4. It remembers which engines got other weights.
-5. It looks more often while paused or alert, at once when poked, and callers share a look.
+5. A router whose workers are out of reach is named once: what is abandoned there cannot be aborted.
+6. It looks more often while paused or alert, at once when poked, and callers share a look.
 """
 
 import asyncio
+
+import pytest
 
 from engines.fakes import URL, FakeEngine
 from turnkeeper.choices import PauseMode
@@ -118,3 +121,13 @@ async def test_it_looks_more_often_while_something_is_about_to_change() -> None:
     await desk.clock.advance(10.0)
     assert desk.engine.probes == 44
     run.cancel()
+
+
+async def test_a_router_whose_workers_are_out_of_reach_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    await desk.watch.look()
+    assert not caplog.records
+    desk.engine.can_abort = False
+    await desk.watch.look()
+    await desk.watch.look()
+    assert [record.message.split()[0] for record in caplog.records] == [URL]

@@ -146,6 +146,8 @@ class EngineReport:
     weight_version: str | None = None
     context_length: int | None = None
     """The longest prompt plus reply, in tokens, as the engine states it."""
+    can_abort: bool = True
+    """Whether an abandoned call can be ended: false for a router that names no workers."""
     problems: tuple[str, ...] = ()
     """What makes the route unfit for turns, each sentence naming the flag or router at fault."""
     error: str = ""

@@ -6,6 +6,7 @@ gets ids, and parses only its own output into a message. Whether the numbers of 
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import orjson
@@ -217,7 +218,8 @@ async def probe_server(url: str, client: EngineClient) -> EngineReport:
             info = await client.call("GET", f"{url}/get_model_info", timeout_s=CONTROL_TIMEOUT_S)
     except EngineError as error:
         return EngineReport(url=url, state=EngineState.UNREACHABLE, error=str(error))
-    return read_report(url, ready.status, _read_object(info))
+    # What answers neither way is a router whose workers are out of reach, and with them /abort_request.
+    return replace(read_report(url, ready.status, _read_object(info)), can_abort=info.status != 404)
 
 
 def join_reports(url: str, reports: Sequence[EngineReport]) -> EngineReport:

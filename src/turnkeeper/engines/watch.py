@@ -4,11 +4,19 @@ Owns the background look and what it saw last. Tells the gate of pauses; decides
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
 from turnkeeper.engines.clock import Clock, wait_for_any
 from turnkeeper.engines.engine import Engine, EngineReport, EngineState
 from turnkeeper.engines.gate import Gate
+
+logger = logging.getLogger("turnkeeper.engines")
+
+OUT_OF_REACH = (
+    "an abandoned call cannot be aborted there, it runs to its end and is only counted (turnkeeper_calls_dropped); "
+    "give the engines' own addresses with --backend-url, or a router that lists its workers"
+)
 
 
 class EngineWatch:
@@ -39,6 +47,7 @@ class EngineWatch:
         self._versions_at = -1
         self._first_versions: dict[str, str] = {}
         self._updated: set[str] = set()
+        self._out_of_reach: set[str] = set()
         self.reports: tuple[EngineReport, ...] = ()
         """What the newest look saw; empty before the first."""
 
@@ -62,6 +71,10 @@ class EngineWatch:
         told = self._gate.told_changes
         reports = await self._engine.probe()
         self.reports = reports
+        for report in reports:
+            if not report.can_abort and report.url not in self._out_of_reach:
+                self._out_of_reach.add(report.url)
+                logger.warning("%s names no workers: %s", report.url, OUT_OF_REACH)
         if told == self._gate.told_changes:  # else the trainer has spoken since, and knows better
             for report in reports:
                 self._gate.observe(report.url, is_paused=report.state is EngineState.PAUSED)
