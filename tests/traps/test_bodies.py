@@ -7,6 +7,7 @@
    and collected.
 """
 
+import gzip
 import json
 from dataclasses import dataclass
 
@@ -181,6 +182,19 @@ async def test_a_malformed_turn_is_a_400_and_the_session_is_as_before(version: s
             assert reply.status == 400, (name, reply.body)
             check_error(reply, 400, "request")
         assert len(site.engine.generations) == 1
+        await check_sound(site, session, turns=1)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "br", "identity, gzip"])
+async def test_a_compressed_body_is_refused_by_its_encoding(encoding: str) -> None:
+    async with running_site() as site:
+        session = await site.create()
+        body = gzip.compress(chat())
+        reply = await site.call("POST", f"{session}/v1/chat/completions", body, content_encoding=encoding)
+        check_error(reply, 400, "request")
+        assert encoding.lower() in reply.json()["error"]["message"]
+        plain = await site.call("POST", f"{session}/v1/chat/completions", chat(), content_encoding="identity")
+        assert plain.status == 200
         await check_sound(site, session, turns=1)
 
 

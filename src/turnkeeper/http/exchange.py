@@ -61,9 +61,11 @@ class Exchange:
         """The whole body; memory stays bounded by the limit, chunked or not.
 
         Raises:
+            RequestError: it is compressed.
             BodyTooLargeError: it is longer than the limit.
             ClientGoneError: the client closed its connection before the end.
         """
+        self._check_encoding()
         self._check_stated_length(limit_bytes)
         chunks: list[bytes] = []
         size = 0
@@ -117,6 +119,15 @@ class Exchange:
     async def _wait_until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+    def _check_encoding(self) -> None:
+        """Bodies are read as they come: what they unpack to would escape the limit."""
+        encoding = self.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise RequestError(
+                f"the body is sent with content-encoding {encoding!r}, expected none",
+                hint="send it uncompressed",
+            )
 
     def _check_stated_length(self, limit_bytes: int) -> None:
         stated = self.headers.get("content-length")
