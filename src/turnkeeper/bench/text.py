@@ -3,6 +3,7 @@
 import random
 import sysconfig
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from turnkeeper.rendering import Tokenizer
@@ -10,14 +11,20 @@ from turnkeeper.rendering import Tokenizer
 _SAMPLE_CHARACTERS = 60_000
 
 
+@cache
+def list_files() -> tuple[Path, ...]:
+    """The files that text is taken from, in the order of their names."""
+    folder = Path(sysconfig.get_path("stdlib"))
+    files = (path for path in folder.rglob("*.py") if not {"site-packages", "test"} & set(path.parts))
+    return tuple(sorted(path for path in files if path.stat().st_size > 2_000))
+
+
 class Corpus:
     """The standard library's files in a shuffled order, read one after the other, and again from the start."""
 
     def __init__(self, seed: int) -> None:
         """Shuffle by the seed."""
-        folder = Path(sysconfig.get_path("stdlib"))
-        files = (path for path in folder.rglob("*.py") if not {"site-packages", "test"} & set(path.parts))
-        self._files = sorted(path for path in files if path.stat().st_size > 2_000)
+        self._files = list(list_files())
         random.Random(seed).shuffle(self._files)
         self._pieces = self._read()
         self._rest = ""
