@@ -287,7 +287,7 @@ def _build_writer(checkpoint: Checkpoint, family: Family, format_time: FormatTim
         raise ConfigError(
             "the checkpoint folder has no chat template: neither chat_template.jinja nor the chat_template key of "
             "tokenizer_config.json",
-            hint="--chat-template-path names a template file for --hf-checkpoint",
+            hint="--chat-template-path names a template file for --hf-checkpoint (with --tito-model default)",
         )
     template = ChatTemplate(checkpoint.template, checkpoint.named_tokens, format_time)
     return TemplateWriter(template) if family.rule is None else RuleWriter(template, family.rule)
