@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
 
-.PHONY: demo test test-clients assets check fix docs bench proof clean
+.PHONY: demo test test-clients assets check coverage fix docs bench proof clean
 
 # The stamps remember which pyproject.toml an environment was made from.
 $(VENV)/.made:
@@ -39,6 +39,13 @@ check: $(VENV)/.dev          ## format, lint, types, import table
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest tests/test_architecture.py
+
+PURE := core matching routing samples
+coverage: $(VENV)/.dev assets ## every branch of the pure core, by its own tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix tests/,$(PURE)) tests/properties \
+		$(addprefix --cov=turnkeeper.,$(PURE)) --cov-branch --cov-report=term-missing --cov-fail-under=100
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/rendering tests/cli/test_verify.py \
+		--cov=turnkeeper.rendering --cov-branch --cov-report=term-missing --cov-fail-under=98
 
 fix: $(VENV)/.dev            ## format and mend what can be mended
 	$(BIN)/ruff format .

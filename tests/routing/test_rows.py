@@ -61,3 +61,13 @@ def test_joined_pieces_are_the_run_they_were_cut_from() -> None:
     joined = join_rows([rows.cut(0, 2), rows.cut(2, 2), rows.cut(2, 5)])
     assert joined.equals(rows)
     assert not joined.equals(rows.cut(0, 4))
+
+
+def test_rows_move_to_other_memory_unchanged() -> None:
+    rows = build_rows(build_ids(4))
+    copy = rows.experts_RLK.copy()
+    rows.relocate(copy)
+    assert rows.experts_RLK is copy
+    for other in (copy[:3], copy.astype(np.uint16)):
+        with pytest.raises(ValueError, match="the other memory holds"):
+            rows.relocate(other)

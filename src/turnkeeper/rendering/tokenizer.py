@@ -103,11 +103,6 @@ class Tokenizer:
         """Whether an id is a control token."""
         return token in self.special_ids
 
-    @property
-    def vocab_size(self) -> int:
-        """The number of pieces, added ones included."""
-        return self._inner.get_vocab_size(with_added_tokens=True)
-
 
 def add_markers(tokenizer_json: bytes, markers: dict[str, bool]) -> bytes:
     """A tokenizer with more added tokens, at the end of its vocabulary.
