@@ -36,7 +36,8 @@ class Load:
     """How much is played in a round."""
 
     rollouts: int = 12
-    concurrency: int = 8
+    concurrency: int = 12
+    """More than the engines have places, so that an update finds them generating."""
     tasks: int = 3
     """Of each rollout, two to three turns each."""
 
