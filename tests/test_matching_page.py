@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from sessionkit import completion_of, prompt_of
-from turnkeeper.core import Cause, Session, Tree, Turn, TurnRequest
+from turnkeeper.core import Cause, Session, Tree, Turn
+from turnkeeper.http.dialects import DIALECTS, ParseContext
 from turnkeeper.matching import MATCHERS, Matcher
 
 TESTS = Path(__file__).parent
@@ -19,15 +20,17 @@ PAGE = TESTS.parent / "docs" / "concepts" / "matching.md"
 CLIENTS = sorted(path for path in (TESTS / "data" / "traces").glob("*.json"))
 
 
-def chat_calls(path: Path) -> list[dict[str, Any]]:
-    return [call for call in json.loads(path.read_text())["turns"] if call["protocol"] == "chat"]
+def list_calls(path: Path) -> list[dict[str, Any]]:
+    """The model calls of a client, in whatever dialects it spoke."""
+    return [call for call in json.loads(path.read_text())["turns"] if call["protocol"] is not None]
 
 
 def play(calls: list[dict[str, Any]], matcher: Matcher) -> tuple[Turn, ...]:
+    dialects = {dialect.name: dialect for dialect in DIALECTS}
     session = Session.open(Tree(), matcher=matcher)
     for call in calls:
-        body = call["body"]
-        request = TurnRequest(messages=tuple(body["messages"]), tools=tuple(body.get("tools", ())))
+        context = ParseContext(headers=call["headers"], decode_token=str)
+        request = dialects[call["protocol"]].parse_request(call["body"], context).request
         pending = session.begin(request, at=0.0)
         session.commit(pending, prompt=prompt_of(), completion=completion_of(call["reply"]), at=0.0)
     return session.forest.turns
@@ -36,7 +39,7 @@ def play(calls: list[dict[str, Any]], matcher: Matcher) -> tuple[Turn, ...]:
 def render_attach() -> str:
     lines = [f"| client | {' | '.join(f'`{name}`' for name in MATCHERS)} |", "|---" * (len(MATCHERS) + 1) + "|"]
     for path in CLIENTS:
-        if calls := chat_calls(path):
+        if calls := list_calls(path):
             played = [play(calls, matcher) for matcher in MATCHERS.values()]
             cells = [" ".join("·" if turn.parent is None else str(turn.parent) for turn in turns) for turns in played]
             lines.append(f"| {path.stem} | {' | '.join(cells)} |")
@@ -48,7 +51,7 @@ def render_forks() -> str:
     for path in CLIENTS:
         for name, matcher in MATCHERS.items():
             found: dict[str, list[str]] = {}
-            for turn in play(chat_calls(path), matcher):
+            for turn in play(list_calls(path), matcher):
                 if turn.parent is None and turn.why.cause is not Cause.FIRST:
                     field = f"`{turn.why.difference.field}`" if turn.why.difference else ""
                     setting = f"`{turn.why.would_match.split()[-1]}`" if turn.why.would_match else ""
