@@ -25,12 +25,12 @@ CHILD = textwrap.dedent(
     import os, signal, sys
     from turnkeeper.workers.group import read_task
     task = read_task().decode()
-    print(task, flush=True)
+    os.write(1, f"{task}\\n".encode())  # one write: the children share the pipe
     if task.startswith("exit"):
         sys.exit(int(task.split()[1]))
     if task == "ignore":
         signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"told\\n"))
-        print("ignoring", flush=True)
+        os.write(1, b"ignoring\\n")
     while True:
         signal.pause()
     """
