@@ -54,7 +54,7 @@ def test_a_default_is_a_value_of_its_option(option: Option) -> None:
         pytest.param("use_session_server", True, "v1", id="version-as-true"),
         pytest.param("use_session_server", False, None, id="version-as-false"),
         pytest.param("use_session_server", "v2", "v2", id="version"),
-        pytest.param("save_debug_trajectory_data", "/tmp/x.jsonl", True, id="a-path-means-on"),
+        pytest.param("save_debug_trajectory_data", "debug/x.jsonl", True, id="a-path-means-on"),
         pytest.param("save_debug_trajectory_data", "no", False, id="no-means-off"),
     ],
 )
