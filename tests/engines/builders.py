@@ -1,11 +1,13 @@
 """Small builders for tests of engines."""
 
+import base64
 from typing import Any
 
 import numpy as np
 
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines.engine import GenerateRequest, Generation
+from turnkeeper.routing import PackedIds, Payload
 
 
 def make_request(**fields: Any) -> GenerateRequest:
@@ -37,3 +39,12 @@ def make_generation(count: int = 4, **fields: Any) -> Generation:
             **fields,
         }
     )
+
+
+def spell_payload(payload: Payload | None) -> str:
+    """The text that a payload was decoded from."""
+    assert payload is not None
+    packed = payload if isinstance(payload, PackedIds) else PackedIds.pack(payload)
+    assert not packed.error
+    ids = np.concatenate([np.empty(0, np.int32), *packed.iter_units(1)], dtype=np.int32)
+    return base64.b64encode(ids.tobytes()).decode()

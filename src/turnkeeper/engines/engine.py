@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import VersionSpan
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.routing import RowsRequest
+from turnkeeper.routing import Payload, RowsRequest
 
 IdsSink: TypeAlias = Callable[[TokenIds], None]
 """Called with each run of newly sampled ids while a reply is being generated, in order."""
@@ -111,10 +111,10 @@ class Generation:
     """The engine's own version spans over completion positions; None when it sends none."""
     num_retractions: int = 0
     """How often the request lost its KV and was prefilled again."""
-    routed_experts: bytes | memoryview | None = None
-    """The routing payload as it stood in the reply, base64; None when absent."""
-    indexer_topk: bytes | memoryview | None = None
-    """The raw indexer payload, base64 of int32; None when absent."""
+    routed_experts: Payload | None = None
+    """The routing payload of the reply; None when absent."""
+    indexer_topk: Payload | None = None
+    """The indexer's payload; None when absent."""
     indexer_layers: int | None = None
     """The layer count of the indexer payload, as the engine states it."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -18,7 +18,7 @@ from turnkeeper.engines.http import EngineClient, HttpReply
 from turnkeeper.engines.joining import ParseMessage, trim_stop
 from turnkeeper.engines.meta import build_generation
 from turnkeeper.engines.refusal import build_status_error
-from turnkeeper.engines.reply import JsonReply, expect_object, parse_reply
+from turnkeeper.engines.reply import Body, JsonReply, ReplyBody, expect_object, parse_reply
 from turnkeeper.engines.sglang import SglangEngine, merge_stop_ids, render_headers, render_rows_fields
 from turnkeeper.engines.sse import DONE, DataLines
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, TurnkeeperError
@@ -168,7 +168,7 @@ class StreamedReply:
         self._count = 0
         self._last: JsonReply | None = None
 
-    def feed(self, data: bytes) -> TokenIds:
+    def feed(self, data: Body) -> TokenIds:
         """The ids that this event adds.
 
         Raises:
@@ -222,7 +222,7 @@ def build_stream_error(error: object, url: str) -> TurnkeeperError:
 
 async def stream_events(
     client: EngineClient, url: str, body: bytes, headers: Sequence[tuple[str, str]], request: GenerateRequest
-) -> AsyncGenerator[bytes]:
+) -> AsyncGenerator[ReplyBody]:
     """The data of each event of a streamed call, up to the one that ends it.
 
     Raises:
@@ -234,12 +234,12 @@ async def stream_events(
             raw = HttpReply(url=url, status=response.status, headers=pairs, body=await response.read())
             raise build_status_error(raw, len(request.prompt_ids))
         lines = DataLines()
-        async for chunk in response.content.iter_any():
+        async for chunk, _ in response.content.iter_chunks():
             for data in lines.feed(chunk):
-                if data != DONE:
+                if not data.text.startswith(DONE):
                     yield data
         for data in lines.finish():
-            if data != DONE:
+            if not data.text.startswith(DONE):
                 yield data
 
 
@@ -256,15 +256,17 @@ class SglangGenerateEngine(SglangEngine):
         if on_ids is not None:
             reply = await self._stream(request, on_ids)
         else:
+            body = ReplyBody()
             raw = await self._client.call(
                 "POST",
                 f"{self.url}/generate",
                 body=render_generate_body(request, is_stream=False),
                 headers=render_headers(request),
+                sink=body,
             )
             if raw.status != 200:
                 raise build_status_error(raw, len(request.prompt_ids))
-            reply = parse_reply(raw.body, self.url)
+            reply = parse_reply(body, self.url)
         return parse_generate_reply(reply, request, self.url, self._parse)
 
     async def _stream(self, request: GenerateRequest, on_ids: IdsSink) -> JsonReply:

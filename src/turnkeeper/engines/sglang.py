@@ -33,7 +33,7 @@ from turnkeeper.engines.message import canonicalise_message
 from turnkeeper.engines.meta import build_generation, read_version
 from turnkeeper.engines.offload import offload
 from turnkeeper.engines.refusal import build_status_error
-from turnkeeper.engines.reply import Body, expect_object, parse_reply
+from turnkeeper.engines.reply import Body, ReplyBody, expect_object, parse_reply
 from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.jsontypes import JsonObject, encode_json
 
@@ -146,11 +146,17 @@ class SglangEngine:
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
         """Generate one reply; this wire does not stream ids, so ``on_ids`` is never called."""
-        url = f"{self.url}/v1/chat/completions"
-        reply = await self._client.call("POST", url, body=render_chat_body(request), headers=render_headers(request))
+        body = ReplyBody()
+        reply = await self._client.call(
+            "POST",
+            f"{self.url}/v1/chat/completions",
+            body=render_chat_body(request),
+            headers=render_headers(request),
+            sink=body,
+        )
         if reply.status != 200:
             raise build_status_error(reply, len(request.prompt_ids))
-        return await offload(lambda: parse_chat_reply(reply.body, self.url), len(reply.body))
+        return await offload(lambda: parse_chat_reply(body, self.url), len(body.text))
 
     async def relay(self, call: RelayRequest) -> RelayReply:
         """Pass a call through with the session's routing key."""

@@ -1,10 +1,14 @@
 """Event streams of engines, as they come off the wire.
 
 Pure: bytes in, the data of each event out. Engines put one JSON value in one ``data:`` line and end with ``[DONE]``;
-lines may be megabytes long and may be cut anywhere by the network.
+lines may be megabytes long and may be cut anywhere by the network, so a line is read as a reply's body is: large
+payloads are decoded while they come in.
 """
 
+from turnkeeper.engines.reply import ReplyBody
+
 DONE = b"[DONE]"
+_FIELD = b"data:"
 
 
 class DataLines:
@@ -12,24 +16,22 @@ class DataLines:
 
     def __init__(self) -> None:
         """Begin before the first byte."""
-        self._pending: list[bytes] = []
+        self._line = ReplyBody()
 
-    def feed(self, chunk: bytes) -> list[bytes]:
+    def feed(self, chunk: bytes) -> list[ReplyBody]:
         """The data of every line that this chunk completes; comments, blank lines and other fields are left out."""
-        head, newline, rest = chunk.partition(b"\n")
-        self._pending.append(head)
-        if not newline:
-            return []
-        lines = [b"".join(self._pending), *rest.split(b"\n")]
-        self._pending = [lines.pop()]
-        return [data for line in lines if (data := _read_data(line))]
+        *whole, rest = chunk.split(b"\n")
+        found: list[ReplyBody] = []
+        for part in whole:
+            self._line.feed(part)
+            found += self.finish()
+        self._line.feed(rest)
+        return found
 
-    def finish(self) -> list[bytes]:
+    def finish(self) -> list[ReplyBody]:
         """The data of a last line without a newline."""
-        data = _read_data(b"".join(self._pending))
-        self._pending = []
-        return [data] if data else []
-
-
-def _read_data(line: bytes) -> bytes:
-    return line[5:].strip() if line.startswith(b"data:") else b""
+        line, self._line = self._line, ReplyBody()
+        if not line.text.startswith(_FIELD):
+            return []
+        line.text = line.text[len(_FIELD) :].strip()
+        return [line] if line.text else []

@@ -3,6 +3,7 @@
 Pure. Both token-in routes share a shape: one choice with ids and logprobs, counts under ``usage``.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -17,6 +18,7 @@ from turnkeeper.engines.meta import read_spans
 from turnkeeper.engines.reply import Body, JsonReply, clean_numbers, expect_object, parse_reply
 from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.routing import PackedIds
 
 CLAMPED_LOGPROB = -9999.0
 """What vLLM writes for minus infinity."""
@@ -120,9 +122,9 @@ class StreamedChoice:
         self._logprobs: list[object] = []
         self._top: JsonObject = {}
         self._choice: JsonObject = {}
-        self._payloads: tuple[memoryview, ...] = ()
+        self._payloads: Sequence[PackedIds] = ()
 
-    def feed(self, data: bytes) -> TokenIds:
+    def feed(self, data: Body) -> TokenIds:
         """The ids that this event adds.
 
         Raises:

@@ -1,7 +1,8 @@
 """Routing rows (rollout routing replay, R3): what experts each token was routed to."""
 
 from turnkeeper.routing.check import BadRow, RowFault
-from turnkeeper.routing.codec import decode_indexer, encode_rows
+from turnkeeper.routing.codec import Payload, decode_indexer, encode_rows
+from turnkeeper.routing.packed import PackedIds
 from turnkeeper.routing.patch import Patch, assemble_rows, join_patches, take_patch
 from turnkeeper.routing.request import RowsRequest, plan_rows
 from turnkeeper.routing.rows import RoutingRows
@@ -9,7 +10,9 @@ from turnkeeper.routing.shape import RoutingShape, read_routing_shape
 
 __all__ = [
     "BadRow",
+    "PackedIds",
     "Patch",
+    "Payload",
     "RoutingRows",
     "RoutingShape",
     "RowFault",

@@ -5,7 +5,6 @@ of a ``.npy`` file (vLLM; uint8 or uint16). Knows bytes and sizes; whether the i
 which rows a turn keeps is `patch`'s.
 """
 
-import binascii
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,17 +15,17 @@ import pybase64
 from numpy.typing import NDArray
 
 from turnkeeper.errors import EngineProtocolError
+from turnkeeper.routing.packed import PackedIds, Text
 from turnkeeper.routing.rows import RoutingRows
 from turnkeeper.routing.shape import RoutingShape
 
-Payload: TypeAlias = str | bytes | bytearray | memoryview
-"""Base64 text, as a JSON string's content or as the bytes between its quotes."""
+Payload: TypeAlias = Text | PackedIds
+"""Base64 text, or what it was decoded to while it came in."""
 
 ENGINE_FLAG = "--enable-return-routed-experts"
-_NPY_PREFIX = pybase64.b64encode_as_string(b"\x93NUMPY")
 _ID_BYTES = 4
-_BLOCK_BYTES = 1 << 20
-"""Decoding a payload in one piece spends most of its time on fresh memory for the result."""
+_BLOCK_IDS = 1 << 18
+"""About how many ids of an array are looked at at a time: they stay in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,37 +40,25 @@ class WrongLength:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenPayload:
-    """A payload of the right size, to be decoded block by block: one block fits the processor's cache."""
+    """A payload of the right size."""
 
-    payload: Payload
+    ids: PackedIds
     shape: RoutingShape
     rows: int
     """How many rows it holds."""
     array: NDArray[Any] | None = None
-    """All of them, where the form allows no decoding in parts."""
+    """All of them, where the payload is a file that says its own shape."""
 
     def iter_blocks(self) -> Iterator[NDArray[Any]]:
-        """The rows in order, shape [some, layers, topk], int32 (SGLang) or unsigned (vLLM).
-
-        Raises:
-            EngineProtocolError: not base64.
-        """
-        row_bytes = self.shape.row_ids * _ID_BYTES
-        # Three bytes are four characters: blocks of a multiple of three rows begin at whole groups.
-        step = max(1, _BLOCK_BYTES // row_bytes // 3) * 3
-        if self.array is not None:
-            for start in range(0, self.rows, step):
-                yield self.array[start : start + step]
+        """The rows in order, shape [some, layers, topk]; whole numbers of any dtype."""
+        unit = self.shape.row_ids
+        if self.array is None:
+            for ids in self.ids.iter_units(unit):
+                yield ids.reshape(-1, self.shape.layers, self.shape.topk)
             return
-        text = self.payload if isinstance(self.payload, str) else memoryview(self.payload)
+        step = max(1, _BLOCK_IDS // unit)
         for start in range(0, self.rows, step):
-            count = min(step, self.rows - start)
-            begin, size = start * row_bytes // 3 * 4, -(-count * row_bytes // 3) * 4
-            raw = _decode_base64(text[begin : begin + size])
-            if len(raw) != count * row_bytes:
-                raise EngineProtocolError("routed_experts must be standard base64, it is padded in the middle")
-            ids: NDArray[np.int32] = np.frombuffer(raw, dtype="<i4")
-            yield ids.reshape(count, self.shape.layers, self.shape.topk)
+            yield self.array[start : start + step]
 
 
 def open_payload(payload: Payload | None, *, shape: RoutingShape, start: int, stop: int) -> OpenPayload | WrongLength:
@@ -95,15 +82,15 @@ def open_payload(payload: Payload | None, *, shape: RoutingShape, start: int, st
             hint=f"start the engine with {ENGINE_FLAG}; a router in between must pass return_routed_experts on",
             expected_rows=stop - start,
         )
-    rows = stop - start
-    if _is_npy(payload):
-        array = _read_npy(_decode_base64(payload), shape, rows)
+    rows, ids = stop - start, _pack(payload)
+    if ids.npy is not None:
+        array = _read_npy(ids.npy, shape, rows)
         if isinstance(array, WrongLength):
             return array
-        return OpenPayload(payload=payload, shape=shape, rows=rows, array=array)
-    if _count_bytes(payload) != rows * shape.row_ids * _ID_BYTES:
-        return _explain_length(len(_decode_base64(payload)), shape, start, stop)
-    return OpenPayload(payload=payload, shape=shape, rows=rows)
+        return OpenPayload(ids=ids, shape=shape, rows=rows, array=array)
+    if ids.size_bytes != rows * shape.row_ids * _ID_BYTES:
+        return _explain_length(ids.size_bytes, shape, start, stop)
+    return OpenPayload(ids=ids, shape=shape, rows=rows)
 
 
 def encode_rows(rows: RoutingRows) -> str:
@@ -125,47 +112,31 @@ def decode_indexer(payload: Payload, *, layers: int, rows: int) -> NDArray[np.in
     Raises:
         EngineProtocolError: not base64, or the size does not divide into the rows.
     """
-    raw = _decode_base64(payload, field="indexer_topk")
+    packed = _pack(payload, field="indexer_topk")
     unit = rows * layers * _ID_BYTES
-    if layers < 1 or (len(raw) % unit if unit else len(raw)):
+    size = packed.size_bytes
+    if packed.npy is not None or layers < 1 or (size % unit if unit else size):
         raise EngineProtocolError(
-            f"indexer_topk has {len(raw)} bytes, which do not divide into {rows} rows of {layers} layers",
+            f"indexer_topk has {size} bytes, which do not divide into {rows} rows of {layers} layers",
             hint="indexer_topk covers the whole prompt and completion less the last token",
             expected_rows=rows,
         )
-    ids: NDArray[np.int32] = np.frombuffer(raw, dtype="<i4")
-    return ids.reshape(rows, layers, len(raw) // unit if unit else 0)
+    ids = np.concatenate([np.empty(0, np.int32), *packed.iter_units(1)], dtype=np.int32)
+    ids.setflags(write=False)
+    return ids.reshape(rows, layers, size // unit if unit else 0)
 
 
-def _decode_base64(payload: Payload, field: str = "routed_experts") -> bytes:
-    try:
-        return pybase64.b64decode(payload, validate=True)
-    except (binascii.Error, ValueError) as error:
+def _pack(payload: Payload, field: str = "routed_experts") -> PackedIds:
+    packed = payload if isinstance(payload, PackedIds) else PackedIds.pack(payload)
+    if packed.error:
         raise EngineProtocolError(
-            f"{field} must be standard base64, got {_excerpt(payload)}: {error}",
+            f"{field} must be standard base64, got {packed.excerpt}: {packed.error}",
             hint="something between the engine and this server changes replies",
-        ) from error
+        )
+    return packed
 
 
-def _count_bytes(payload: Payload) -> int | None:
-    """The decoded size by length and padding alone; None where base64 has no such length."""
-    groups, rest = divmod(len(payload), 4)
-    return None if rest else groups * 3 - _spell(payload[-2:]).count("=")
-
-
-def _spell(part: Payload) -> str:
-    return part if isinstance(part, str) else bytes(part).decode("latin-1")
-
-
-def _excerpt(payload: Payload) -> str:
-    return f"{_spell(payload[:24])!r}... ({len(payload)} characters)"
-
-
-def _is_npy(payload: Payload) -> bool:
-    return _spell(payload[: len(_NPY_PREFIX)]) == _NPY_PREFIX
-
-
-def _read_npy(raw: bytes, shape: RoutingShape, rows: int) -> NDArray[Any] | WrongLength:
+def _read_npy(raw: bytearray, shape: RoutingShape, rows: int) -> NDArray[Any] | WrongLength:
     try:
         ids: NDArray[Any] = np.lib.format.read_array(io.BytesIO(raw), allow_pickle=False)
     except ValueError as error:

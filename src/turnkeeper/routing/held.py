@@ -57,7 +57,6 @@ class HeldRows:
 
 
 def _count(ours_RLK: NDArray[np.unsignedinteger], theirs_RLK: NDArray[Any]) -> int:
-    narrow = theirs_RLK.astype(ours_RLK.dtype)
-    if np.array_equal(narrow, ours_RLK) and np.array_equal(narrow, theirs_RLK):
+    if np.array_equal(ours_RLK, theirs_RLK):
         return 0
     return int((ours_RLK != theirs_RLK).any(axis=(1, 2)).sum())

@@ -1,0 +1,96 @@
+"""Payload text to ids while it comes in.
+
+1. However the text is cut, the ids are those of the whole text, each block in the smallest dtype that holds it.
+2. What is no base64 is noted with its beginning, and nothing behind it is read.
+3. The text of a ``.npy`` file is kept as its bytes.
+"""
+
+import base64
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from routing.builders import encode_npy
+from turnkeeper.routing import PackedIds
+
+EDGES = [0, 1, 255, 256, 65_535, 65_536, 2**31 - 1, -1, -(2**31)]
+
+
+def spell(ids: list[int]) -> bytes:
+    return base64.b64encode(np.asarray(ids, dtype="<i4").tobytes())
+
+
+def feed(text: bytes, cuts: list[int]) -> PackedIds:
+    packed = PackedIds()
+    for start, stop in pairwise([0, *cuts, len(text)]):
+        packed.feed(text[start:stop])
+    packed.finish()
+    return packed
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    ids=st.lists(st.sampled_from(EDGES) | st.integers(0, 300), max_size=60),
+    cuts=st.lists(st.integers(0, 400), max_size=6),
+    unit=st.integers(1, 7),
+)
+def test_the_ids_are_those_of_the_whole_text(ids: list[int], cuts: list[int], unit: int) -> None:
+    text = spell(ids)
+    packed = feed(text, sorted(min(cut, len(text)) for cut in cuts))
+    assert not packed.error
+    assert (len(packed), packed.size_bytes) == (len(text), 4 * len(ids))
+    runs = list(packed.iter_units(unit))
+    assert all(len(run) and len(run) % unit == 0 for run in runs)
+    assert [number for run in runs for number in run.tolist()] == ids[: len(ids) // unit * unit]
+
+
+@pytest.mark.parametrize(
+    ("top", "dtype"), [(255, np.uint8), (256, np.uint16), (65_535, np.uint16), (65_536, np.int32), (-1, np.int32)]
+)
+def test_a_block_takes_the_smallest_dtype_that_holds_it(top: int, dtype: type) -> None:
+    (block,) = PackedIds.pack(spell([0, top, 7])).iter_units(1)
+    assert block.dtype == dtype
+
+
+def test_a_long_text_is_held_in_its_small_dtype() -> None:
+    """A quarter of the bytes, in blocks, and each block is decided by itself."""
+    ids = np.tile(np.arange(200, dtype="<i4"), 1500)
+    ids[-1] = -1
+    blocks = list(PackedIds.pack(base64.b64encode(ids.tobytes())).iter_units(1))
+    assert {block.dtype for block in blocks[:-1]} == {np.dtype(np.uint8)}
+    assert blocks[-1].dtype == np.int32
+    assert np.array_equal(np.concatenate(blocks), ids)
+
+
+@pytest.mark.parametrize(
+    ("parts", "error"),
+    [
+        ([b"AAAA!AAAAAAAAAAA"], ""),
+        ([b"AAA"], ""),
+        ([b"A" * 14 + b"==", b"A" * 16], "padded in the middle"),
+        ([b"A" * 14 + b"==", b"AAAA"], "padded in the middle"),
+        ([b"AA==AAAAAAAAAAAA"], ""),
+        ([b"-_-_" * 4], ""),
+    ],
+    ids=["mark", "cut-short", "padding-then-block", "padding-then-rest", "padding-inside", "url-safe"],
+)
+def test_what_is_no_base64_is_noted(parts: list[bytes], error: str) -> None:
+    packed = PackedIds()
+    for part in parts:
+        packed.feed(part)
+    packed.finish()
+    assert packed.error
+    assert error in packed.error
+    assert parts[0][:8].decode() in packed.excerpt
+    assert str(len(b"".join(parts))) in packed.excerpt
+
+
+@pytest.mark.parametrize("size", [1, 5, 16, 1000])
+def test_the_text_of_a_file_is_kept_as_its_bytes(size: int) -> None:
+    text = encode_npy(np.zeros((4, 3, 2), np.uint8)).encode()
+    packed = feed(text, list(range(size, len(text), size)))
+    assert bytes(packed.npy or b"") == base64.b64decode(text)
+    assert packed.size_bytes == len(base64.b64decode(text))
