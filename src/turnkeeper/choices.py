@@ -87,6 +87,17 @@ class OnBadRows(StrEnum):
     """Is recorded, without loss from the first bad row on."""
 
 
+class TokenizerBackend(StrEnum):
+    """Which library makes ids of text; both give the same ids, or the fast one is not used."""
+
+    AUTO = "auto"
+    """`fastokens` where it is installed and its ids are those of `tokenizers`; `tokenizers` until that is known."""
+    TOKENIZERS = "tokenizers"
+    """Hugging Face's library."""
+    FASTOKENS = "fastokens"
+    """The fast one from the first turn on; nothing starts where it is missing or gives other ids."""
+
+
 class EngineKind(StrEnum):
     """Whose wire the engine speaks."""
 

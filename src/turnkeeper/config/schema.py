@@ -20,6 +20,7 @@ from turnkeeper.choices import (
     OnTruncated,
     PauseMode,
     RowsKept,
+    TokenizerBackend,
 )
 from turnkeeper.jsontypes import JsonObject
 
@@ -73,6 +74,8 @@ class Model(Section):
         default_factory=dict[str, Any]
     )
     """Template arguments of every conversation, as a JSON object."""
+    tokenizer_backend: TokenizerBackend = TokenizerBackend.AUTO
+    """Library that makes ids of text; decoding is always that of `tokenizers`."""
     max_seq_len: Count | None = None
     """Token limit of a session that names none; samples are cut to it. Unset: the checkpoint's context length."""
     num_layers: Count | None = None

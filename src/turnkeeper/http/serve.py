@@ -12,6 +12,7 @@ from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.errors import ConfigError
 from turnkeeper.http.app import build_app
 from turnkeeper.service.build import build_service
+from turnkeeper.service.encoding import release_memory
 
 logger = logging.getLogger("turnkeeper")
 
@@ -34,6 +35,7 @@ class Server(uvicorn.Server):
             # saturation the slowest hundredth of turns then takes 25 ms longer than the engine, not 95 to 190 ms.
             gc.collect()
             gc.freeze()
+            release_memory()
             self._on_ready()
 
 

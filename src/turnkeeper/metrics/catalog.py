@@ -44,6 +44,7 @@ METRICS: tuple[MetricRow, ...] = (
     _gauge("turnkeeper_requests_in_flight", "Requests of agents that are being answered."),
     _gauge("turnkeeper_turns_in_flight", "Engine calls that run, or wait for their agent to come back."),
     _gauge("turnkeeper_engine_state", "1 for the state that the engines are in.", "state"),
+    _gauge("turnkeeper_tokenizer", "1 for the library that makes ids of text.", "backend"),
     _gauge("turnkeeper_event_loop_delay_seconds", "How late the event loop was when it was last looked at."),
     _counter("turnkeeper_sessions_created", "Sessions opened."),
     _counter("turnkeeper_sessions_ended", "Sessions ended, by reason.", "reason"),
@@ -56,6 +57,8 @@ METRICS: tuple[MetricRow, ...] = (
     _counter("turnkeeper_calls_dropped", "Abandoned engine calls of unknown length, by reason.", "reason"),
     _counter("turnkeeper_tokens_collected", "Tokens in collected samples, by what becomes of them.", "fate"),
     _counter("turnkeeper_collects", "Collects of samples."),
+    _counter("turnkeeper_tokenizer_comparisons", "Texts of turns encoded by both libraries, by outcome.", "outcome"),
+    _counter("turnkeeper_tokenizer_refusals", "Texts that the fast library refused and the other encoded."),
     _histogram("turnkeeper_turn_seconds", "Time from a request's arrival to its turn's record."),
 )
 """In the order of the docs page."""

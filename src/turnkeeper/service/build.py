@@ -11,6 +11,7 @@ from pathlib import Path
 
 import orjson
 
+from turnkeeper.choices import TokenizerBackend
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.tokens import freeze_ids
@@ -38,6 +39,7 @@ from turnkeeper.rendering import Checkpoint, Renderer, build_renderer
 from turnkeeper.routing import RoutingShape, read_routing_shape
 from turnkeeper.samples import CollectOptions, load_hooks
 from turnkeeper.service.control import EngineControl
+from turnkeeper.service.encoding import EncoderKeeper, LoadEncoder, find_loader, limit_libraries
 from turnkeeper.service.entry import Tally
 from turnkeeper.service.memory import MemoryKeeper
 from turnkeeper.service.publish import Publisher
@@ -70,9 +72,12 @@ def build_service(config: ResolvedConfig, *, outside: Outside | None = None) -> 
     """Everything behind the front doors, from options.
 
     Raises:
-        ConfigError: the checkpoint folder, a hook or the matcher cannot work; the message names the option.
+        ConfigError: the checkpoint folder, a hook, the matcher or the tokenizer that is asked for cannot work; the
+            message names the option.
     """
+    limit_libraries()
     checkpoint = load_checkpoint(config)
+    load_encoder = find_loader(config.model.tokenizer_backend, checkpoint.tokenizer_json)
     renderer = build_renderer(
         checkpoint,
         config.model.tito_model,
@@ -80,14 +85,18 @@ def build_service(config: ResolvedConfig, *, outside: Outside | None = None) -> 
         format_time=time.strftime,
     )
     client = EngineClient(timeout_s=config.timeouts.engine_timeout_s, pool_size=_choose_pool_size(config))
-    return join_service(
+    service = join_service(
         config,
         renderer=renderer,
         checkpoint_config=checkpoint.config,
         engine=build_engine(config, client, build_parser(renderer)),
         client=client,
         outside=outside or Outside.real(),
+        load_encoder=load_encoder,
     )
+    if config.model.tokenizer_backend is TokenizerBackend.FASTOKENS:
+        service.encoders.take_over()
+    return service
 
 
 def join_service(
@@ -98,8 +107,9 @@ def join_service(
     engine: Engine,
     client: EngineClient,
     outside: Outside,
+    load_encoder: LoadEncoder | None = None,
 ) -> SessionService:
-    """The same, from parts that are made."""
+    """The same, from parts that are made; without ``load_encoder`` the renderer's tokenizer stays as it is."""
     clock = outside.clock
     gate = Gate(clock)
     watch = EngineWatch(engine, gate, clock, interval_s=config.timeouts.probe_interval_s)
@@ -153,6 +163,7 @@ def join_service(
         ),
         publisher=publisher,
         metrics=metrics,
+        encoders=EncoderKeeper(renderer, load_encoder, clock=clock, metrics=metrics),
         memory=MemoryKeeper(
             registry,
             Tally(),

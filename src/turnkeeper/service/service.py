@@ -24,6 +24,7 @@ from turnkeeper.rendering import Renderer
 from turnkeeper.samples import SamplesPayload
 from turnkeeper.service.control import EngineControl
 from turnkeeper.service.delivery import Delivery
+from turnkeeper.service.encoding import EncoderKeeper
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.memory import MemoryKeeper
 from turnkeeper.service.order import TurnOrder
@@ -61,6 +62,7 @@ class SessionService:
         reader: SessionReader,
         publisher: Publisher,
         metrics: Metrics,
+        encoders: EncoderKeeper,
         memory: MemoryKeeper,
         clock: Clock,
     ) -> None:
@@ -76,6 +78,7 @@ class SessionService:
         self._reader = reader
         self._publisher = publisher
         self.metrics = metrics
+        self.encoders = encoders
         self._memory = memory
         self._clock = clock
         self._requests = 0
@@ -86,8 +89,8 @@ class SessionService:
     # Life.
 
     def start(self) -> None:
-        """Begin to watch the engines and to expire idle sessions."""
-        work = (self._watch.run(), self._sweep_forever(), self._measure_loop())
+        """Begin to watch the engines, to expire idle sessions, and to load the fast tokenizer."""
+        work = (self._watch.run(), self._sweep_forever(), self._measure_loop(), self.encoders.run())
         self._background = tuple(asyncio.create_task(each) for each in work)
 
     async def settle_memory(self) -> None:
@@ -324,6 +327,7 @@ class SessionService:
             "status": "ok",
             "session_server_instance_id": self.config.instance_id,
             "engine": str(self.control.state),
+            "tokenizer": str(self.encoders.serving),
         }
 
     def sweep(self) -> int:
