@@ -56,6 +56,7 @@ docs: $(VENV)/.dev          ## write the generated reference pages anew
 
 bench: $(VENV)/.demo         ## what a turn costs; ARGS=--full for all cases; ARGS=engine, rendering or samples
 	-$(BIN)/python tests/assets.py qwen3
+	$(BIN)/python -m pip install --quiet --editable '.[demo,fast]'
 	$(BIN)/turnkeeper bench $(ARGS)
 
 proof: $(VENV)/.demo         ## weight updates under load in every pause mode, every logprob computed again; 15 minutes

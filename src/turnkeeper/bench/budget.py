@@ -12,7 +12,7 @@ from turnkeeper.bench.beside import BesideResult
 from turnkeeper.bench.measure import CaseResult
 from turnkeeper.bench.scenario import Rows
 from turnkeeper.bench.workload import SHORT
-from turnkeeper.choices import HistoryKind
+from turnkeeper.choices import HistoryKind, TokenizerBackend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,9 @@ class BudgetRow:
 def check_budget(results: Sequence[CaseResult], beside: BesideResult | None = None) -> list[BudgetRow]:
     """The rows for which there are figures."""
     rows = [*_check_single(results), *_check_sixteen(results)]
-    if results:
-        rest, first = (median(getattr(result, name) for result in results) for name in ("rest_mib", "first_turn_s"))
+    plain = [result for result in results if result.case.tokenizer is TokenizerBackend.TOKENIZERS]
+    if plain:
+        rest, first = (median(getattr(result, name) for result in plain) for name in ("rest_mib", "first_turn_s"))
         rows += [
             BudgetRow(figure="resident at rest", unit="MiB", reference="583", limit=230, measured=rest),
             BudgetRow(figure="start to first turn", unit="s", reference="10", limit=1.5, measured=first),
@@ -57,7 +58,7 @@ def check_budget(results: Sequence[CaseResult], beside: BesideResult | None = No
 
 
 def _check_single(results: Sequence[CaseResult]) -> list[BudgetRow]:
-    rows: list[BudgetRow] = []
+    rows = _check_fast(results)
     costs = {Rows.NONE: ("22-28", 10.0), Rows.INCREMENTAL: ("31-49", 12.0), Rows.FULL: ("245-280", 36.0)}
     samples = {Rows.NONE: ("1000", 60.0), Rows.INCREMENTAL: ("1060", 150.0), Rows.FULL: ("2800", 150.0)}
     for result in filter(_is_plain, results):
@@ -77,6 +78,23 @@ def _check_single(results: Sequence[CaseResult]) -> list[BudgetRow]:
         if kind is Rows.INCREMENTAL:
             figure, kept = "retained by a session, R3", result.retained_mib
             rows.append(BudgetRow(figure=figure, unit="MiB", reference="74-690", limit=20, measured=kept))
+    return rows
+
+
+def _check_fast(results: Sequence[CaseResult]) -> list[BudgetRow]:
+    rows: list[BudgetRow] = []
+    costs = {Rows.NONE: ("22-28", 3.5), Rows.INCREMENTAL: ("31-49", 6.0), Rows.FULL: ("245-280", 30.0)}
+    for result in results:
+        case = result.case
+        if case.tokenizer is not TokenizerBackend.FASTOKENS or case.sessions != 1:
+            continue
+        reference, limit = costs[case.rows]
+        cpu_ms, rest = result.median_of("cpu_ms"), result.rest_mib
+        figure = f"CPU a turn, R3 {case.rows}, fastokens"
+        rows.append(BudgetRow(figure=figure, unit="ms", reference=reference, limit=limit, measured=cpu_ms))
+        if case.rows is Rows.NONE:
+            figure = "resident at rest, fastokens"
+            rows.append(BudgetRow(figure=figure, unit="MiB", reference="583", limit=260, measured=rest))
     return rows
 
 
@@ -107,4 +125,5 @@ def _is_plain(result: CaseResult) -> bool:
         and case.model == "Qwen3-30B-A3B"
         and case.history is HistoryKind.LINEAR
         and not case.is_streamed
+        and case.tokenizer is TokenizerBackend.TOKENIZERS
     )

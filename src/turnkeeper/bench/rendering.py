@@ -1,15 +1,17 @@
 """What rendering costs: ``python -m turnkeeper.bench.rendering``.
 
 A session of 2000 turns is rendered turn by turn: what a turn costs must not grow with what came before it. Then a
-session of 34,000 tokens is rendered whole, compared with its stored ids, and read back by the parser. Texts are
-source files; figures are milliseconds on one thread. The exit status is 1 when a goal is missed.
+session of 34,000 tokens is rendered whole, compared with its stored ids, and read back by the parser. Where the fast
+tokenizer is installed, it and `tokenizers` encode the same texts, each of them new to both. Texts are source files;
+figures are milliseconds on one thread. The exit status is 1 when a goal is missed.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from statistics import quantiles
-from time import perf_counter, strftime
+from statistics import mean, quantiles
+from time import perf_counter, strftime, thread_time
 from typing import Annotated
 
 import typer
@@ -17,16 +19,21 @@ from rich.console import Console
 from rich.table import Table
 
 import turnkeeper
+from turnkeeper.bench.server import find_checkpoint
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering import ParentContext, Renderer, build_renderer, parse_completion
-from turnkeeper.tiny.checkpoint import shipped_checkpoint
+from turnkeeper.rendering.encoder import Encoder
+from turnkeeper.rendering.selfcheck import check_encoder
+from turnkeeper.service.encoding import limit_libraries
 
 TURNS = 2000
 WINDOW = 100
 """How many turns at each end are laid side by side."""
 TOKENS = 34_000
+PIECE = 4_500
+"""Characters of source in what one turn adds, about 1,350 tokens of a real vocabulary."""
 GROWTH_GOAL = 1.25
 """What a turn at the end may cost against one at the beginning; noise included."""
 COMPARE_GOAL_MS = 40.0
@@ -59,6 +66,11 @@ class Texts:
         root = Path(turnkeeper.__file__).parent
         self._source = "\n".join(path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")))
         self._position = 0
+
+    @property
+    def size(self) -> int:
+        """Characters in all of them."""
+        return len(self._source)
 
     def take(self, size: int) -> str:
         """The next characters."""
@@ -151,16 +163,56 @@ def run(renderer: Renderer) -> list[Figure]:
     ]
 
 
+def compare_encoders(renderer: Renderer, tokenizer_json: bytes) -> list[Figure]:
+    """What a turn's text costs by `tokenizers` and by the fast tokenizer; nothing where that is not installed."""
+    if find_spec("fastokens") is None:
+        return []
+    from turnkeeper.rendering.fast import FastEncoder  # not at the top: the package is optional
+
+    started = perf_counter()
+    fast = FastEncoder(tokenizer_json)
+    loaded = perf_counter()
+    difference = check_encoder(fast, renderer)
+    verdict = "equal" if difference is None else "NOT equal"
+    pieces = list_pieces()
+    return [
+        Figure(name="load fastokens", value_ms=(loaded - started) * 1e3),
+        Figure(name=f"check it on every probe: {verdict}", value_ms=(perf_counter() - loaded) * 1e3),
+        Figure(
+            name=f"encode {PIECE:,} characters, tokenizers", value_ms=time_pieces(renderer.tokenizer.reference, pieces)
+        ),
+        Figure(name=f"encode {PIECE:,} characters, fastokens", value_ms=time_pieces(fast, pieces)),
+    ]
+
+
+def list_pieces() -> list[str]:
+    """All sources once, in pieces as long as what a turn adds."""
+    texts = Texts()
+    return [texts.take(PIECE) for _ in range(texts.size // PIECE)]
+
+
+def time_pieces(encoder: Encoder, pieces: Sequence[str]) -> float:
+    """The mean CPU time of a piece, in milliseconds."""
+    times: list[float] = []
+    for piece in pieces:
+        started = thread_time()
+        encoder.encode(piece)
+        times.append((thread_time() - started) * 1e3)
+    return mean(times)
+
+
 def main(
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Checkpoint folder; the shipped one without.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Checkpoint folder; else Qwen3's where it was fetched, else the shipped one."),
     ] = None,
     tito_model: Annotated[str, typer.Option(metavar="NAME", help="Family of its chat format.")] = "qwen3",
 ) -> None:
     """Measure rendering; the exit status is 1 when it misses a goal."""
-    folder = checkpoint or Path(str(shipped_checkpoint()))
-    renderer = build_renderer(read_checkpoint(folder), tito_model, format_time=strftime)
-    figures = run(renderer)
+    limit_libraries()
+    read = read_checkpoint(find_checkpoint(checkpoint))
+    renderer = build_renderer(read, tito_model, format_time=strftime)
+    figures = [*run(renderer), *compare_encoders(renderer, read.tokenizer_json)]
     table = Table("step", "ms", "goal", box=None, pad_edge=False, header_style="bold")
     for figure in figures:
         goal = "" if figure.goal_ms is None else f"{figure.goal_ms:.2f}"

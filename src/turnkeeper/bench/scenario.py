@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.util import find_spec
 
 from turnkeeper.bench.workload import LONG, SHORT, Talk
-from turnkeeper.choices import HistoryKind, PauseMode
+from turnkeeper.choices import HistoryKind, PauseMode, TokenizerBackend
 
 
 class Rows(StrEnum):
@@ -28,6 +29,8 @@ class Case:
     model: str = "Qwen3-30B-A3B"
     history: HistoryKind = HistoryKind.LINEAR
     is_streamed: bool = False
+    tokenizer: TokenizerBackend = TokenizerBackend.TOKENIZERS
+    """Which library encodes, from the first turn on."""
     turns: int | None = None
     """Turns of each session; None for all of the conversation's."""
     runs: int = 1
@@ -44,6 +47,7 @@ class Case:
         parts += [self.model] if self.model != "Qwen3-30B-A3B" else []
         parts += ["tree"] if self.history is HistoryKind.TREE else []
         parts += ["stream"] if self.is_streamed else []
+        parts += [self.tokenizer] if self.tokenizer is not TokenizerBackend.TOKENIZERS else []
         parts += [f"{self.turns} turns"] if self.turns is not None else []
         parts += ["thinking agents"] if self.think_s else []
         return ", ".join(parts)
@@ -59,8 +63,16 @@ class Case:
         version = "v2" if self.history is HistoryKind.TREE else "v1"
         mode = PauseMode.RETRACT if self.rows is Rows.FULL else PauseMode.IN_PLACE
         flags = ("--use-session-server", version, "--pause-generation-mode", mode.value)
+        flags += ("--tokenizer-backend", self.tokenizer.value)
         return flags if self.rows is Rows.NONE else (*flags, "--use-rollout-routing-replay")
 
+
+FAST: tuple[Case, ...] = tuple(
+    Case(sessions=sessions, rows=rows, runs=runs, tokenizer=TokenizerBackend.FASTOKENS)
+    for sessions, rows, runs in ((1, Rows.NONE, 5), (16, Rows.NONE, 1), (1, Rows.INCREMENTAL, 5))
+    if find_spec("fastokens")
+)
+"""What the fast tokenizer changes; nothing where it is not installed."""
 
 QUICK: tuple[Case, ...] = (
     Case(sessions=1, runs=5),
@@ -74,6 +86,7 @@ QUICK: tuple[Case, ...] = (
     Case(sessions=1, runs=3, rows=Rows.FULL),
     Case(sessions=1, runs=2, rows=Rows.INCREMENTAL, model="GLM-4.7"),
     Case(sessions=1, talk=LONG, rows=Rows.INCREMENTAL),
+    *FAST,
 )
 """Less than three minutes on two quiet cores."""
 
@@ -94,4 +107,4 @@ def list_all() -> tuple[Case, ...]:
         for sessions in (1, 16)
     ]
     long = [Case(sessions=1, talk=LONG, rows=rows, runs=3 if rows is not Rows.FULL else 1) for rows in Rows]
-    return (*closed, *opened, *shapes, *kinds, *long)
+    return (*closed, *opened, *shapes, *kinds, *long, *FAST)

@@ -52,16 +52,16 @@ def bench(
             typer.echo(f"turnkeeper bench: {error}", err=True)
             raise typer.Exit(2) from error
     else:
-        _measure_part(part)
+        _measure_part(part, checkpoint)
 
 
-def _measure_part(part: Part) -> None:
+def _measure_part(part: Part, checkpoint: Path | None) -> None:
     from turnkeeper.bench import engine, rendering, samples
 
     if part is Part.ENGINE:
         engine.main()
     elif part is Part.RENDERING:
-        rendering.main()
+        rendering.main(checkpoint)
     else:
         samples.main([])
 
