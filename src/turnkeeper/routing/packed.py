@@ -62,9 +62,15 @@ class PackedIds:
             return
         if len(self._quoted) < _QUOTED:
             self._quoted += bytes(text[: _QUOTED - len(self._quoted)])
-        if self._rest:
-            text = b"".join([self._rest, text])
-        view, whole = memoryview(text), len(text) // _GROUP * _GROUP
+        view = memoryview(text)
+        if self._rest:  # completed by itself: joining it to a chunk would copy the chunk
+            missing = _GROUP - len(self._rest)
+            self._rest += bytes(view[:missing])
+            if len(self._rest) < _GROUP:
+                return
+            self._decode(memoryview(self._rest))
+            view = view[missing:]
+        whole = len(view) // _GROUP * _GROUP
         self._rest = bytes(view[whole:])
         for start in range(0, whole, _BLOCK):
             self._decode(view[start : min(start + _BLOCK, whole)])
