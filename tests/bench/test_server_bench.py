@@ -50,7 +50,13 @@ def test_a_small_case_runs_and_is_reported_whole(tmp_path: Path) -> None:
         runs=2,
     )
     plan = Beside(
-        large_sessions=1, large=TALK, small_sessions=1, small_turns=2, small_think_s=0.001, large_think_s=0.001
+        large_sessions=1,
+        large=TALK,
+        small_sessions=1,
+        small_turns=2,
+        small_think_s=0.001,
+        large_think_s=0.001,
+        rounds=2,
     )
     seen: list[str] = []
     report = run_server_bench(
@@ -68,7 +74,8 @@ def test_a_small_case_runs_and_is_reported_whole(tmp_path: Path) -> None:
     figures = ("cpu_ms", "cpu_ratio", "speed_ratio", "turns_per_s", "first_turn_s", "rest_mib", "peak_mib")
     assert all(shown[figure] > 0 for figure in figures)
     assert shown["collected"]["size_mib"] > 0
-    assert told["beside"]["beside"]["turns"] == 2
+    pairs = [told["beside"][name] for name in ("direct", "served")]
+    assert [(pair["alone"]["turns"], pair["beside"]["turns"]) for pair in pairs] == [(4, 4), (4, 4)]
     assert {row["figure"] for row in told["budget"]} >= {"resident at rest", "start to first turn"}
     with (tmp_path / "tables").open("w") as file:
         report.print(Console(width=200, file=file))
@@ -98,9 +105,9 @@ def test_a_reply_fits_its_request(tokenizer: Tokenizer) -> None:
     assert first.message["tool_calls"][0]["id"] != second.message["tool_calls"][0]["id"]
     rows = 5 + len(replies[0].ids) - 1 - 2
     assert first.routed_experts is not None
-    raw = pybase64.b64decode(bytes(first.routed_experts))
-    assert len(raw) == rows * SHAPE.row_ids * 4
-    assert decode_indexer(bytes(first.routed_experts), layers=2, rows=rows).max() < SHAPE.experts
+    ids = decode_indexer(first.routed_experts, layers=2, rows=rows)
+    assert ids.size == rows * SHAPE.row_ids
+    assert ids.max() < SHAPE.experts
 
 
 def test_a_prompt_without_ids_has_the_length_it_says() -> None:

@@ -51,7 +51,7 @@ def check_budget(results: Sequence[CaseResult], beside: BesideResult | None = No
                 unit="ms",
                 reference="",
                 limit=60,
-                measured=beside.beside.p99_ms,
+                measured=beside.served.beside.p99_ms,
             )
         )
     return rows
@@ -75,8 +75,8 @@ def _check_single(results: Sequence[CaseResult]) -> list[BudgetRow]:
         rows.append(
             BudgetRow(figure=f"samples, R3 {kind}", unit="ms", reference=reference, limit=limit, measured=collect_ms)
         )
-        if kind is Rows.INCREMENTAL:
-            figure, kept = "retained by a session, R3", result.retained_mib
+        if kind is not Rows.NONE:
+            figure, kept = f"retained by a session, R3 {kind}", result.retained_mib
             rows.append(BudgetRow(figure=figure, unit="MiB", reference="74-690", limit=20, measured=kept))
     return rows
 

@@ -39,6 +39,13 @@ async def run_load(agents: Sequence[Agent], turns: int, *, think_s: float = 0.0,
         think_s: the mean time before each turn; 0 for none.
         seed: of the draws.
     """
+    started = perf_counter()
+    taken = await take_turns(agents, turns, think_s=think_s, seed=seed)
+    return summarize(taken, perf_counter() - started)
+
+
+async def take_turns(agents: Sequence[Agent], turns: int, *, think_s: float = 0.0, seed: int = 0) -> list[float]:
+    """Let every agent take so many turns; what each turn took, in seconds."""
     draw = random.Random(seed)
     taken: list[float] = []
 
@@ -48,9 +55,8 @@ async def run_load(agents: Sequence[Agent], turns: int, *, think_s: float = 0.0,
                 await asyncio.sleep(draw.expovariate(1 / think_s))
             taken.append(await agent.take_turn())
 
-    started = perf_counter()
     await asyncio.gather(*(talk(agent) for agent in agents))
-    return summarize(taken, perf_counter() - started)
+    return taken
 
 
 def summarize(taken_s: Sequence[float], wall_s: float) -> Latencies:

@@ -167,8 +167,17 @@ async def _run(case: Case, material: Material, mock: Mock, server: Server, numbe
 
 
 async def _run_directly(case: Case, material: Material, mock: Mock, seed: int) -> Latencies:
+    agents = await open_direct_agents(case, material, mock, seed=seed)
+    latencies = await run_load(agents, case.turns_each, think_s=case.think_s, seed=seed)
+    for agent in agents:
+        agent.client.close()
+    return latencies
+
+
+async def open_direct_agents(case: Case, material: Material, mock: Mock, *, seed: int) -> list[Agent]:
+    """Agents that talk to the mock itself: the same bodies, and replies of the size that the server would get."""
     rows = DirectRows(is_incremental=case.rows is Rows.INCREMENTAL) if case.rows is not Rows.NONE else None
-    agents = [
+    return [
         Agent(
             await Client.connect(mock.url),
             "",
@@ -179,10 +188,6 @@ async def _run_directly(case: Case, material: Material, mock: Mock, seed: int) -
         )
         for index in range(case.sessions)
     ]
-    latencies = await run_load(agents, case.turns_each, think_s=case.think_s, seed=seed)
-    for agent in agents:
-        agent.client.close()
-    return latencies
 
 
 async def open_agents(case: Case, material: Material, server: Server, *, seed: int) -> list[Agent]:

@@ -165,8 +165,10 @@ def render_beside(result: BesideResult) -> Table:
         f"{result.plan.small_sessions} small sessions beside {result.plan.large_sessions} of 128k tokens, full R3",
         ("small sessions", "turns", "p50 ms", "p99 ms"),
     )
-    for name, latencies in (("alone", result.alone), ("beside", result.beside)):
-        table.add_row(name, str(latencies.turns), f"{latencies.p50_ms:.1f}", f"{latencies.p99_ms:.1f}")
+    for name, pair in (("the mock directly", result.direct), ("the session server", result.served)):
+        for place, latencies in (("alone", pair.alone), ("beside", pair.beside)):
+            figures = (f"{latencies.p50_ms:.1f}", f"{latencies.p99_ms:.1f}")
+            table.add_row(f"{name}, {place}", str(latencies.turns), *figures)
     return table
 
 

@@ -44,7 +44,7 @@ def bench(
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures there.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the texts; they vary from run to run without one.")] = None,
 ) -> None:
-    """Measure. The server's quick cases take less than three minutes."""
+    """Measure. The server's quick cases take about six minutes."""
     if part is Part.SERVER:
         try:
             _measure_server(full, only, checkpoint, json, seed)
@@ -67,7 +67,7 @@ def _measure_part(part: Part, checkpoint: Path | None) -> None:
 
 
 def _measure_server(full: bool, only: str, checkpoint: Path | None, json: Path | None, seed: int | None) -> None:
-    from turnkeeper.bench.beside import Beside
+    from turnkeeper.bench.beside import BESIDE, Beside
     from turnkeeper.bench.scenario import QUICK, list_all
     from turnkeeper.bench.server import find_checkpoint, run_server_bench
 
@@ -78,7 +78,7 @@ def _measure_server(full: bool, only: str, checkpoint: Path | None, json: Path |
         [case for case in (list_all() if full else QUICK) if only in case.name],
         checkpoint=find_checkpoint(checkpoint),
         seed=chosen,
-        beside=Beside() if full and only in "beside" else None,
+        beside=Beside() if full and only in BESIDE else None,
         on_case=lambda result: typer.echo(f"{result.case.name}: {result.median_of('cpu_ms'):.1f} ms a turn", err=True),
     )
     report.print(console)
