@@ -4,8 +4,8 @@ The reference is the session server that turnkeeper can replace, measured on the
 of an x86-64 virtual machine, server, mock engine and load generator on the same cores.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
 from turnkeeper.bench.beside import BesideResult
@@ -34,88 +34,107 @@ class BudgetRow:
         return self.measured >= self.limit if self.is_floor else self.measured <= self.limit
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What is allowed with one tokenizer."""
+
+    mark: str
+    """Behind the names of its figures."""
+    cpu_ms: Mapping[Rows, float]
+    """A turn."""
+    turns_per_s: float
+    """At 16 sessions, no rows: three or ten times the reference's."""
+    added_ms: Mapping[str, float]
+    """At 16 thinking sessions, by quantile."""
+    rest_mib: float
+
+
+LIMITS: Mapping[TokenizerBackend, Limits] = {
+    TokenizerBackend.TOKENIZERS: Limits(
+        mark="",
+        cpu_ms={Rows.NONE: 10.0, Rows.INCREMENTAL: 12.0, Rows.FULL: 36.0},
+        turns_per_s=3 * 32.0,
+        added_ms={"p50": 10.0, "p99": 30.0},
+        rest_mib=230.0,
+    ),
+    TokenizerBackend.FASTOKENS: Limits(
+        mark=", fastokens",
+        cpu_ms={Rows.NONE: 3.5, Rows.INCREMENTAL: 6.0, Rows.FULL: 30.0},
+        turns_per_s=10 * 32.0,
+        added_ms={"p50": 4.0, "p99": 20.0},
+        rest_mib=260.0,
+    ),
+}
+
+SAMPLES_MS = {Rows.NONE: 60.0, Rows.INCREMENTAL: 150.0, Rows.FULL: 150.0}
+RETAINED_MIB = 20.0
+FIRST_TURN_S = 1.5
+BESIDE_MS = 60.0
+
+_REFERENCE_CPU = {Rows.NONE: "22-28", Rows.INCREMENTAL: "31-49", Rows.FULL: "245-280"}
+_REFERENCE_SAMPLES = {Rows.NONE: "1000", Rows.INCREMENTAL: "1060", Rows.FULL: "2800"}
+_REFERENCE_ADDED = {"p50": "41", "p99": "502"}
+
+
 def check_budget(results: Sequence[CaseResult], beside: BesideResult | None = None) -> list[BudgetRow]:
     """The rows for which there are figures."""
-    rows = [*_check_single(results), *_check_sixteen(results)]
-    plain = [result for result in results if result.case.tokenizer is TokenizerBackend.TOKENIZERS]
-    if plain:
-        rest, first = (median(getattr(result, name) for result in plain) for name in ("rest_mib", "first_turn_s"))
-        rows += [
-            BudgetRow(figure="resident at rest", unit="MiB", reference="583", limit=230, measured=rest),
-            BudgetRow(figure="start to first turn", unit="s", reference="10", limit=1.5, measured=first),
-        ]
+    rows: list[BudgetRow] = []
+    for backend, limits in LIMITS.items():
+        of_backend = [result for result in results if result.case.tokenizer is backend]
+        for result in filter(_is_plain, of_backend):
+            rows += _check_case(result, limits)
+        if of_backend:
+            rest = median(result.rest_mib for result in of_backend)
+            rows.append(_build("resident at rest" + limits.mark, "MiB", "583", limits.rest_mib, rest))
+    if results:
+        first = median(result.first_turn_s for result in results)
+        rows.append(_build("start to first turn", "s", "10", FIRST_TURN_S, first))
     if beside is not None:
-        rows.append(
-            BudgetRow(
-                figure="p99 of small sessions beside eight of 128k, full R3",
-                unit="ms",
-                reference="",
-                limit=60,
-                measured=beside.served.beside.p99_ms,
+        figure = "p99 of small sessions beside eight of 128k, full R3"
+        rows.append(_build(figure, "ms", "", BESIDE_MS, beside.served.beside.p99_ms))
+    return rows
+
+
+def _check_case(result: CaseResult, limits: Limits) -> list[BudgetRow]:
+    case = result.case
+    if case.sessions == 1:
+        return _check_single(result, limits)
+    if case.sessions != 16 or case.rows is not Rows.NONE:
+        return []
+    if case.think_s:
+        return [
+            _build(
+                f"{name} added at 16 thinking sessions{limits.mark}",
+                "ms",
+                _REFERENCE_ADDED[name],
+                limit,
+                result.median_of(f"added_{name}_ms"),
             )
+            for name, limit in limits.added_ms.items()
+        ]
+    speed = result.median_of("served.turns_per_s")
+    figure = f"turns at 16 sessions{limits.mark}"
+    return [replace(_build(figure, "1/s", "32-37", limits.turns_per_s, speed), is_floor=True)]
+
+
+def _check_single(result: CaseResult, limits: Limits) -> list[BudgetRow]:
+    kind, mark = result.case.rows, limits.mark
+    rows = [
+        _build(
+            f"CPU a turn, R3 {kind}{mark}", "ms", _REFERENCE_CPU[kind], limits.cpu_ms[kind], result.median_of("cpu_ms")
         )
+    ]
+    if mark:
+        return rows
+    collected_ms = result.collected.median_ms
+    rows.append(_build(f"samples, R3 {kind}", "ms", _REFERENCE_SAMPLES[kind], SAMPLES_MS[kind], collected_ms))
+    if kind is not Rows.NONE:
+        rows.append(_build(f"retained by a session, R3 {kind}", "MiB", "74-690", RETAINED_MIB, result.retained_mib))
     return rows
 
 
-def _check_single(results: Sequence[CaseResult]) -> list[BudgetRow]:
-    rows = _check_fast(results)
-    costs = {Rows.NONE: ("22-28", 10.0), Rows.INCREMENTAL: ("31-49", 12.0), Rows.FULL: ("245-280", 36.0)}
-    samples = {Rows.NONE: ("1000", 60.0), Rows.INCREMENTAL: ("1060", 150.0), Rows.FULL: ("2800", 150.0)}
-    for result in filter(_is_plain, results):
-        kind = result.case.rows
-        if result.case.sessions != 1:
-            continue
-        reference, limit = costs[kind]
-        cpu_ms = result.median_of("cpu_ms")
-        rows.append(
-            BudgetRow(figure=f"CPU a turn, R3 {kind}", unit="ms", reference=reference, limit=limit, measured=cpu_ms)
-        )
-        reference, limit = samples[kind]
-        collect_ms = result.collected.median_ms
-        rows.append(
-            BudgetRow(figure=f"samples, R3 {kind}", unit="ms", reference=reference, limit=limit, measured=collect_ms)
-        )
-        if kind is not Rows.NONE:
-            figure, kept = f"retained by a session, R3 {kind}", result.retained_mib
-            rows.append(BudgetRow(figure=figure, unit="MiB", reference="74-690", limit=20, measured=kept))
-    return rows
-
-
-def _check_fast(results: Sequence[CaseResult]) -> list[BudgetRow]:
-    rows: list[BudgetRow] = []
-    costs = {Rows.NONE: ("22-28", 3.5), Rows.INCREMENTAL: ("31-49", 6.0), Rows.FULL: ("245-280", 30.0)}
-    for result in results:
-        case = result.case
-        if case.tokenizer is not TokenizerBackend.FASTOKENS or case.sessions != 1:
-            continue
-        reference, limit = costs[case.rows]
-        cpu_ms, rest = result.median_of("cpu_ms"), result.rest_mib
-        figure = f"CPU a turn, R3 {case.rows}, fastokens"
-        rows.append(BudgetRow(figure=figure, unit="ms", reference=reference, limit=limit, measured=cpu_ms))
-        if case.rows is Rows.NONE:
-            figure = "resident at rest, fastokens"
-            rows.append(BudgetRow(figure=figure, unit="MiB", reference="583", limit=260, measured=rest))
-    return rows
-
-
-def _check_sixteen(results: Sequence[CaseResult]) -> list[BudgetRow]:
-    rows: list[BudgetRow] = []
-    for result in filter(_is_plain, results):
-        case = result.case
-        if case.sessions != 16 or case.rows is not Rows.NONE:
-            continue
-        if not case.think_s:
-            speed = result.median_of("served.turns_per_s")
-            figure, limit = "turns at 16 sessions", 3 * 32.0
-            rows.append(
-                BudgetRow(figure=figure, unit="1/s", reference="32-37", limit=limit, measured=speed, is_floor=True)
-            )
-            continue
-        for name, reference, limit in (("p50", "41", 10), ("p99", "502", 30)):
-            added = result.median_of(f"added_{name}_ms")
-            figure = f"{name} added at 16 thinking sessions"
-            rows.append(BudgetRow(figure=figure, unit="ms", reference=reference, limit=limit, measured=added))
-    return rows
+def _build(figure: str, unit: str, reference: str, limit: float, measured: float) -> BudgetRow:
+    return BudgetRow(figure=figure, unit=unit, reference=reference, limit=limit, measured=measured)
 
 
 def _is_plain(result: CaseResult) -> bool:
@@ -125,5 +144,4 @@ def _is_plain(result: CaseResult) -> bool:
         and case.model == "Qwen3-30B-A3B"
         and case.history is HistoryKind.LINEAR
         and not case.is_streamed
-        and case.tokenizer is TokenizerBackend.TOKENIZERS
     )
