@@ -1,7 +1,7 @@
 """Which library makes ids of text.
 
 1. The fast encoder gives the ids of `tokenizers`: for any text, markers in it included, and for any suffix of a
-   conversation.
+   conversation, from any number of threads.
 2. It takes over while a tokenizer is in use, and decoding stays as it was.
 3. A text that it refuses is encoded by `tokenizers`, and counted.
 4. One text at a time is kept to compare the two on.
@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -76,6 +77,14 @@ def test_prompts_and_suffixes_have_the_ids_of_tokenizers(
         for renderer in (qwen3, fast_renderer)
     )
     assert found == expected
+
+
+def test_threads_do_not_disturb_each_other(qwen3: Renderer, fast: Encoder) -> None:
+    texts = ["".join(f"{word}{number}<|im_end|> \n" for word in CLASSES) * 20 for number in range(32)]
+    expected = [qwen3.tokenizer.encode(text).tolist() for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(fast.encode, texts * 4))
+    assert [ids.tolist() for ids in found] == expected * 4
 
 
 def test_decoding_stays_as_it_was(qwen3: Renderer, fast_renderer: Renderer) -> None:

@@ -28,7 +28,7 @@ from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.rendering.encoder import BackedEncoder, Encoder, RefusedTextError
 from turnkeeper.rendering.fast import FastEncoder
 from turnkeeper.service import encoding
-from turnkeeper.service.build import build_service
+from turnkeeper.service.build import Outside, build_service
 from turnkeeper.service.encoding import (
     COMPARE_INTERVAL_S,
     LOAD_DELAY_S,
@@ -199,6 +199,20 @@ def options() -> dict[str, object]:
 async def test_asked_for_by_name_it_serves_from_the_start(options: dict[str, object]) -> None:
     service = build_service(resolve(load(options)))
     assert service.describe_health()["tokenizer"] == "fastokens"
+    await service.close()
+
+
+async def test_where_it_is_installed_it_takes_over_by_itself(options: dict[str, object]) -> None:
+    clock = ManualClock()
+    outside = Outside(clock=clock, draw_bytes=bytes)
+    service = build_service(resolve(load({**options, "tokenizer_backend": "auto"})), outside=outside)
+    assert service.describe_health()["tokenizer"] == "tokenizers"
+    task = asyncio.create_task(service.encoders.run())
+    await clock.wait_for_sleepers(1)
+    await clock.advance(LOAD_DELAY_S)
+    await clock.wait_for_sleepers(1)
+    assert service.describe_health()["tokenizer"] == "fastokens"
+    task.cancel()
     await service.close()
 
 

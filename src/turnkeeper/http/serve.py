@@ -12,7 +12,7 @@ from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.errors import ConfigError
 from turnkeeper.http.app import build_app
 from turnkeeper.service.build import build_service
-from turnkeeper.service.encoding import release_memory
+from turnkeeper.service.encoding import limit_libraries, release_memory
 
 logger = logging.getLogger("turnkeeper")
 
@@ -51,6 +51,7 @@ def serve(config: ResolvedConfig, *, worker: int = 0) -> None:
     """
     for warning in config.warnings if worker == 0 else ():
         logger.warning("%s", warning)
+    limit_libraries()
     app = build_app(build_service(config))
     listener = open_listener(config.server.session_server_ip, config.ports[worker])
     host, port = listener.getsockname()[:2]

@@ -39,7 +39,7 @@ from turnkeeper.rendering import Checkpoint, Renderer, build_renderer
 from turnkeeper.routing import RoutingShape, read_routing_shape
 from turnkeeper.samples import CollectOptions, load_hooks
 from turnkeeper.service.control import EngineControl
-from turnkeeper.service.encoding import EncoderKeeper, LoadEncoder, find_loader, limit_libraries
+from turnkeeper.service.encoding import EncoderKeeper, LoadEncoder, find_loader
 from turnkeeper.service.entry import Tally
 from turnkeeper.service.memory import MemoryKeeper
 from turnkeeper.service.publish import Publisher
@@ -75,7 +75,6 @@ def build_service(config: ResolvedConfig, *, outside: Outside | None = None) -> 
         ConfigError: the checkpoint folder, a hook, the matcher or the tokenizer that is asked for cannot work; the
             message names the option.
     """
-    limit_libraries()
     checkpoint = load_checkpoint(config)
     load_encoder = find_loader(config.model.tokenizer_backend, checkpoint.tokenizer_json)
     renderer = build_renderer(

@@ -127,7 +127,7 @@ class EncoderKeeper:
 
 
 def limit_libraries() -> None:
-    """Keep both libraries from starting threads; call it before either has encoded anything."""
+    """Keep both libraries from starting threads, in a process of our own, before either has encoded anything."""
     for name, value in LIBRARY_SETTINGS.items():
         os.environ.setdefault(name, value)
 
