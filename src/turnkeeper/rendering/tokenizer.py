@@ -94,6 +94,11 @@ class Tokenizer:
         return found
 
     @property
+    def is_fast(self) -> bool:
+        """Whether something faster than `tokenizers` encodes."""
+        return self.encoder is not self.reference
+
+    @property
     def size(self) -> int:
         """How many ids there are, markers included."""
         return self._inner.get_vocab_size()
