@@ -1,7 +1,8 @@
 """What a trainer says about the engines.
 
 1. A forwarded pause that fails on one engine lets those that it paused go on; a pause that was there before stays.
-2. Control calls go to the workers behind a router, never to the router.
+2. Control calls go to the workers behind a router, never to the router, and are those of the engine's kind.
+3. An engine that refuses a call is named with its answer, and the next ones are not called.
 """
 
 from typing import Any
@@ -9,22 +10,24 @@ from typing import Any
 import pytest
 
 from engines.fakes import FakeEngine
-from turnkeeper.choices import PauseMode
+from turnkeeper.choices import EngineKind, PauseMode
 from turnkeeper.engines import EngineClient, EngineWatch, Gate
+from turnkeeper.engines.control import Order, find_control
 from turnkeeper.errors import EngineError
 from turnkeeper.service.build import call_engines
 from turnkeeper.service.control import EngineControl
 from turnkeeper.testing.clock import ManualClock
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.serve import running
+from turnkeeper.testing.vllm import ScriptedVllm
 
 OK = {"url": "http://a", "ok": True, "error": None}
 FAILED = {"url": "http://b", "ok": False, "error": "gone"}
 
 
 def make_control(answers: list[dict[str, Any]], calls: list[str]) -> EngineControl:
-    async def forward(path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-        calls.append(path)
+    async def forward(order: Order) -> list[dict[str, Any]]:
+        calls.extend(call.path for call in order(find_control(EngineKind.SGLANG)))
         return answers
 
     clock = ManualClock()
@@ -55,7 +58,35 @@ async def test_control_calls_go_to_the_workers_behind_a_router() -> None:
     client, router, worker = EngineClient(), ScriptedEngine(), ScriptedEngine()
     async with running(worker) as worker_url, running(router) as url:
         router.control_answers["/workers"] = (200, b'{"workers": [{"url": "' + worker_url.encode() + b'"}]}')
-        answers = await call_engines(client, [url], "/pause_generation", {"mode": "retract"})
+        answers = await call_engines(client, [url], EngineKind.AUTO, lambda wire: wire.plan_pause(PauseMode.RETRACT))
     await client.close()
     assert answers == [{"url": worker_url, "ok": True, "error": None}]
     assert (worker.is_paused, router.is_paused) == (True, False)
+
+
+@pytest.mark.parametrize("kind", [EngineKind.AUTO, EngineKind.VLLM])
+async def test_vllm_is_told_on_its_own_routes(kind: EngineKind) -> None:
+    client, engine = EngineClient(), ScriptedVllm()
+    async with running(engine) as url:
+        answers = await call_engines(client, [url + "/"], kind, lambda wire: wire.plan_pause(PauseMode.RETRACT))
+        assert engine.is_paused
+        await call_engines(client, [url], kind, lambda wire: wire.plan_continue())
+        assert not engine.is_paused
+    await client.close()
+    assert answers == [{"url": url, "ok": True, "error": None}]
+    told = [f"{call.path}?{call.query}" for call in engine.requests if call.method == "POST"]
+    assert told == ["/pause?mode=keep", "/reset_prefix_cache?reset_running_requests=true", "/resume?"]
+
+
+async def test_an_engine_that_refuses_is_named_with_its_answer() -> None:
+    client, production, other = EngineClient(), ScriptedVllm(), ScriptedVllm()
+    production.has_dev_routes = False
+    async with running(production) as url, running(other) as other_url:
+        answers = await call_engines(
+            client, [url, other_url], EngineKind.VLLM, lambda wire: wire.plan_pause(PauseMode.ABORT)
+        )
+    await client.close()
+    [answer] = answers
+    assert (answer["url"], answer["ok"]) == (url, False)
+    assert "/pause?mode=abort answered 404" in answer["error"]
+    assert all(call.method == "GET" for call in other.requests)

@@ -12,34 +12,25 @@ engines read them from disk, or the caller moves them while the fleet is paused.
     update        flush_cache=true   flush_cache=true   flush_cache=false
     continue
 
-Every default that could do harm is sent explicitly: an engine's own would abort all requests when a version label is
-published, and would refuse an in-place update half-way because it cannot flush.
+What an engine calls each step stands in `control`.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import cast
 
 import orjson
 
-from turnkeeper.choices import PauseMode
+from turnkeeper.choices import EngineKind, PauseMode
 from turnkeeper.engines.clock import Clock
+from turnkeeper.engines.connect import detect_kind
+from turnkeeper.engines.control import ControlCall, ControlWire, Order, find_control
 from turnkeeper.engines.http import EngineClient, HttpReply
 from turnkeeper.engines.refusal import read_error_text
 from turnkeeper.errors import ConfigError, EngineError
 from turnkeeper.jsontypes import JsonObject
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlCall:
-    """One call that every engine gets before any gets the next."""
-
-    path: str
-    body: JsonObject = field(default_factory=dict[str, Any])
-    waits_for_idle: bool = False
-    """Whether a 400 means "not yet idle" and the call is repeated."""
 
 
 def check_deployment(mode: PauseMode, *, is_colocated: bool) -> None:
@@ -54,37 +45,6 @@ def check_deployment(mode: PauseMode, *, is_colocated: bool) -> None:
             "cannot release its memory to the trainer",
             hint="use abort, or retract when no turn is in flight",
         )
-
-
-def plan_pause(mode: PauseMode) -> tuple[ControlCall, ...]:
-    """Pause, and empty the prefix cache where turns do not live on it."""
-    pause = ControlCall(path="/pause_generation", body={"mode": str(mode)})
-    if mode is PauseMode.IN_PLACE:
-        return (pause,)
-    return (pause, ControlCall(path="/flush_cache", waits_for_idle=True))
-
-
-def plan_disk_update(mode: PauseMode, *, model_path: str, version: str) -> ControlCall:
-    """Load weights from a folder, under a label, without touching requests."""
-    return ControlCall(
-        path="/update_weights_from_disk",
-        body={
-            "model_path": model_path,
-            "weight_version": version,
-            "flush_cache": mode is not PauseMode.IN_PLACE,
-            "abort_all_requests": False,
-        },
-    )
-
-
-RELEASE = ControlCall(path="/release_memory_occupation", body={"tags": None})
-RESUME = ControlCall(path="/resume_memory_occupation", body={"tags": None})
-CONTINUE = ControlCall(path="/continue_generation")
-
-
-def plan_version(version: str) -> ControlCall:
-    """Publish a label for weights that came another way."""
-    return ControlCall(path="/update_weight_version", body={"new_version": version, "abort_all_requests": False})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +68,7 @@ class EngineFleet:
         client: EngineClient,
         clock: Clock,
         mode: PauseMode,
+        kind: EngineKind = EngineKind.AUTO,
         is_colocated: bool = False,
         session_servers: Sequence[str] = (),
         timeout_s: float = 600.0,
@@ -120,6 +81,7 @@ class EngineFleet:
             client: makes the calls; the caller closes it.
             clock: for waits and times.
             mode: how running turns survive an update.
+            kind: what the engines are; auto asks each of them once.
             is_colocated: whether the engines share their accelerators with the trainer.
             session_servers: addresses of session servers, whose new turns wait while the engines are paused.
             timeout_s: the longest one control call may take.
@@ -134,6 +96,7 @@ class EngineFleet:
         self.urls = tuple(url.rstrip("/") for url in urls)
         self.mode = mode
         self.is_colocated = is_colocated
+        self._wires = {} if kind is EngineKind.AUTO else dict.fromkeys(self.urls, find_control(kind))
         self._servers = tuple(url.rstrip("/") for url in session_servers)
         self._client = client
         self._clock = clock
@@ -154,16 +117,20 @@ class EngineFleet:
             EngineError: an engine refused or was not reached, named by URL. If that happened while pausing, the
                 engines go on as they were; later, they stay paused, since some may hold the new weights: mend it and
                 update again, or call `resume`.
+            ConfigError: colocated engines of a kind that cannot be told to release their memory; nothing was done.
         """
         began = self._clock.now()
+        if self.is_colocated:
+            for url in self.urls:
+                (await self._find_wire(url)).plan_release()  # refused before anything is paused
         await self.pause()
         if self.is_colocated:
-            await self._call_all(RELEASE)
+            await self._tell_all(lambda wire: wire.plan_release())
         if train is not None:
             await train()
         if self.is_colocated:
-            await self._call_all(RESUME)
-        await self._call_all(plan_disk_update(self.mode, model_path=model_path, version=version))
+            await self._tell_all(lambda wire: wire.plan_reclaim())
+        await self._tell_all(lambda wire: wire.plan_disk_update(self.mode, model_path=model_path, version=version))
         await self.resume()
         return UpdateReport(version=version, mode=self.mode, engines=len(self.urls), paused_s=self._clock.now() - began)
 
@@ -175,44 +142,53 @@ class EngineFleet:
         """
         await self.pause()
         yield
-        await self._call_all(plan_version(version))
+        await self._tell_all(lambda wire: wire.plan_version(version))
         await self.resume()
 
     async def pause(self) -> None:
         """Hold new turns back and pause every engine; on a failure everything goes on as it was."""
         try:
             await self._tell_servers("/engine/pause", {"mode": str(self.mode), "forward": False})
-            for call in plan_pause(self.mode):
-                await self._call_all(call)
+            await self._tell_all(lambda wire: wire.plan_pause(self.mode))
+            await self._tell_all(lambda wire: wire.plan_flush(self.mode))
         except EngineError:
-            await asyncio.gather(self._call_each(CONTINUE), return_exceptions=True)
+            await self._tell_each(lambda wire: wire.plan_continue())
             await asyncio.gather(self._tell_servers("/engine/continue", {"forward": False}), return_exceptions=True)
             raise
 
     async def resume(self) -> None:
         """Let every engine go on, then let new turns through."""
-        await self._call_all(CONTINUE)
+        await self._tell_all(lambda wire: wire.plan_continue())
         await self._tell_servers("/engine/continue", {"forward": False})
 
     async def _tell_servers(self, path: str, body: JsonObject) -> None:
         await asyncio.gather(*(self._call(url, ControlCall(path=path, body=body)) for url in self._servers))
 
-    async def _call_all(self, call: ControlCall) -> None:
-        """The call on every engine at once; raises after all have answered."""
-        failures = [each for each in await self._call_each(call) if isinstance(each, BaseException)]
+    async def _tell_all(self, order: Order) -> None:
+        """The order to every engine at once; raises after all have answered."""
+        failures = [each for each in await self._tell_each(order) if each is not None]
         if not failures:
             return
         foreign = next((each for each in failures if not isinstance(each, EngineError)), None)
         if foreign is not None:
             raise foreign
         raise EngineError(
-            f"{call.path} failed on {len(failures)} of {len(self.urls)} engines: "
-            + "; ".join(str(each) for each in failures),
+            f"{len(failures)} of {len(self.urls)} engines failed: " + "; ".join(str(each) for each in failures),
             url=self.urls[0],
         )
 
-    async def _call_each(self, call: ControlCall) -> list[HttpReply | BaseException]:
-        return await asyncio.gather(*(self._call(url, call) for url in self.urls), return_exceptions=True)
+    async def _tell_each(self, order: Order) -> list[BaseException | None]:
+        """What each engine answered; None is well."""
+        return await asyncio.gather(*(self._tell(url, order) for url in self.urls), return_exceptions=True)
+
+    async def _tell(self, url: str, order: Order) -> None:
+        for call in order(await self._find_wire(url)):
+            await self._call(url, call)
+
+    async def _find_wire(self, url: str) -> ControlWire:
+        if url not in self._wires:
+            self._wires[url] = find_control(await detect_kind(url, self._client))
+        return self._wires[url]
 
     async def _call(self, url: str, call: ControlCall) -> HttpReply:
         deadline = self._clock.now() + self._idle_timeout_s
@@ -220,10 +196,12 @@ class EngineFleet:
             reply = await self._client.post_json(
                 f"{url}{call.path}", orjson.dumps(call.body), timeout_s=self._timeout_s
             )
-            if not (call.waits_for_idle and reply.status == 400 and self._clock.now() < deadline):
+            is_well = reply.status == 200 and is_success(reply)
+            is_busy = call.waits_for_idle and not is_well and reply.status in (200, 400)
+            if not is_busy or self._clock.now() >= deadline:
                 break
             await self._clock.sleep(0.1)
-        if reply.status != 200 or not is_success(reply):
+        if not is_well:
             raise EngineError(
                 f"{url}{call.path} answered {reply.status}: {read_error_text(reply)}",
                 hint=_HINTS.get(call.path, ""),
@@ -232,14 +210,18 @@ class EngineFleet:
         return reply
 
 
+_DEV_MODE = "vLLM has its control routes only with VLLM_SERVER_DEV_MODE=1"
 _HINTS = {
     "/flush_cache": "turns are still in flight on the engine",
-    RELEASE.path: "the engine must be idle: pause mode abort ends its turns",
+    "/reset_prefix_cache": "turns are still in flight on the engine",
+    "/release_memory_occupation": "the engine must be idle: pause mode abort ends its turns",
+    "/pause?mode=abort": _DEV_MODE,
+    "/pause?mode=keep": _DEV_MODE,
 }
 
 
 def is_success(reply: HttpReply) -> bool:
-    """Whether a 200 is one: SGLang's update routes say ``"success": false`` inside."""
+    """Whether a 200 is one: update and cache routes say ``"success": false`` inside."""
     try:
         value: object = orjson.loads(reply.body)
     except orjson.JSONDecodeError:

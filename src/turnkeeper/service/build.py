@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from turnkeeper.choices import TokenizerBackend
+from turnkeeper.choices import EngineKind, TokenizerBackend
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.tokens import freeze_ids
@@ -28,6 +28,9 @@ from turnkeeper.engines import (
     build_parser,
     connect_engines,
 )
+from turnkeeper.engines.connect import detect_kind
+from turnkeeper.engines.control import Order, find_control
+from turnkeeper.engines.fleet import is_success
 from turnkeeper.engines.http import choose_pool_size, raise_file_limit
 from turnkeeper.engines.joining import ParseMessage
 from turnkeeper.engines.probe import Question, check_route, find_workers
@@ -146,7 +149,11 @@ def join_service(
         engine=engine,
         client=client,
         watch=watch,
-        control=EngineControl(gate=gate, watch=watch, forward=partial(call_engines, client, config.engine.backend_url)),
+        control=EngineControl(
+            gate=gate,
+            watch=watch,
+            forward=partial(call_engines, client, config.engine.backend_url, config.engine.engine),
+        ),
         renderer=renderer,
         matcher=load_matcher(config.history.session_message_matcher),
         reader=SessionReader(
@@ -241,24 +248,29 @@ def _choose_pool_size(config: ResolvedConfig) -> int:
         return size
 
 
-async def call_engines(client: EngineClient, urls: Sequence[str], path: str, body: JsonObject) -> list[JsonObject]:
-    """Call a control route of each engine in turn, of each worker for a router; stops at the first that fails."""
+async def call_engines(client: EngineClient, urls: Sequence[str], kind: EngineKind, order: Order) -> list[JsonObject]:
+    """Give an order to each engine in turn, to each worker for a router; stops at the first that fails."""
     answers: list[JsonObject] = []
-    behind = [await find_workers(url.rstrip("/"), client) or (url,) for url in urls]
+    behind = [await find_workers(url.rstrip("/"), client) or (url.rstrip("/"),) for url in urls]
     for url in (worker for workers in behind for worker in workers):
-        answers.append(await _call_engine(client, url, path, orjson.dumps(body)))
-        if not answers[-1]["ok"]:
+        error = await _tell_engine(client, url, kind, order)
+        answers.append({"url": url, "ok": error is None, "error": error})
+        if error is not None:
             break
     return answers
 
 
-async def _call_engine(client: EngineClient, url: str, path: str, body: bytes) -> JsonObject:
+async def _tell_engine(client: EngineClient, url: str, kind: EngineKind, order: Order) -> str | None:
+    """What went wrong; None is well."""
     try:
-        reply = await client.post_json(f"{url.rstrip('/')}{path}", body, timeout_s=CONTROL_TIMEOUT_S)
+        found = await detect_kind(url, client) if kind is EngineKind.AUTO else kind
+        for call in order(find_control(found)):
+            reply = await client.post_json(f"{url}{call.path}", orjson.dumps(call.body), timeout_s=CONTROL_TIMEOUT_S)
+            if reply.status != 200 or not is_success(reply):
+                return f"{call.path} answered {reply.status} {reply.excerpt()}"
     except EngineError as error:
-        return {"url": url, "ok": False, "error": error.message}
-    error = None if reply.status == 200 else f"{reply.status} {reply.excerpt()}"
-    return {"url": url, "ok": error is None, "error": error}
+        return error.message
+    return None
 
 
 def _build_runner_options(config: ResolvedConfig, renderer: Renderer, checkpoint_config: JsonObject) -> RunnerOptions:

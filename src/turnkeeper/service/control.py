@@ -6,12 +6,13 @@ from typing import Any
 
 from turnkeeper.choices import PauseMode
 from turnkeeper.engines import EngineWatch, Gate
+from turnkeeper.engines.control import Order
 from turnkeeper.engines.engine import EngineState
 from turnkeeper.errors import EngineError, RequestError
 from turnkeeper.jsontypes import JsonObject
 
-Forward = Callable[[str, JsonObject], Awaitable[Sequence[JsonObject]]]
-"""Calls a control route of every engine; each answer is ``{"url", "ok", "error"}``."""
+Forward = Callable[[Order], Awaitable[Sequence[JsonObject]]]
+"""Gives an order to every engine; each answer is ``{"url", "ok", "error"}``."""
 
 
 class EngineControl:
@@ -44,10 +45,10 @@ class EngineControl:
 
     async def _pause_engines(self, mode: PauseMode) -> Sequence[JsonObject]:
         try:
-            return await self._call_engines("/pause_generation", {"mode": str(mode)})
+            return await self._tell_engines(lambda wire: wire.plan_pause(mode), f"pause in mode {mode}")
         except EngineError:
             if self._gate.mode is None:  # those that were paused before one failed go on
-                await self._forward("/continue_generation", {})
+                await self._forward(lambda wire: wire.plan_continue())
             raise
 
     async def resume(self, *, forward: bool) -> JsonObject:
@@ -57,7 +58,7 @@ class EngineControl:
             EngineError: an engine refused or was not there; nothing has changed here.
         """
         async with self._changing:
-            engines = await self._call_engines("/continue_generation", {}) if forward else ()
+            engines = await self._tell_engines(lambda wire: wire.plan_continue(), "continue") if forward else ()
             self._gate.resume()
             return self._describe(engines)
 
@@ -65,12 +66,12 @@ class EngineControl:
         """End every turn in flight for good."""
         self._gate.abort_turns()
 
-    async def _call_engines(self, path: str, body: JsonObject) -> Sequence[JsonObject]:
-        answers = await self._forward(path, body)
+    async def _tell_engines(self, order: Order, name: str) -> Sequence[JsonObject]:
+        answers = await self._forward(order)
         failed = [answer for answer in answers if not answer["ok"]]
         if failed:
             said = "; ".join(f"{answer['url']}: {answer['error']}" for answer in failed)
-            raise EngineError(f"{path} failed: {said}", url=failed[0]["url"])
+            raise EngineError(f"{name} failed: {said}", url=failed[0]["url"])
         return answers
 
     def _describe(self, engines: Sequence[JsonObject]) -> JsonObject:
