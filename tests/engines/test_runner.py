@@ -5,7 +5,7 @@
    version; `restart` makes it again, `resume` joins the pieces, `fail` is a retryable 503.
 3. Any other abort is final, with no second engine call: a trainer that ends 64 turns gets all of them back within the
    grace, at once on its word.
-4. Waits and attempts are bounded.
+4. Waits and attempts are bounded. An engine that takes no calls while it is paused is a closed gate.
 5. What was sampled in vain is a number on the outcome or the error.
 6. However a turn ends early, the engine is told to stop.
 7. Deltas are held back where an abort could take them back.
@@ -208,6 +208,47 @@ async def test_a_paused_engine_that_answers_503_is_waited_for() -> None:
     await desk.clock.wait_for_sleepers(1)
     desk.gate.observe(URL, is_paused=False)
     assert (await turn).attempts == 2
+
+
+REFUSED = EngineError("Generation is paused", engine_status=503, engine_paused=True, url=URL)
+
+
+@pytest.mark.parametrize("on_abort", OnAbort)
+async def test_an_engine_that_refuses_calls_while_it_is_paused_is_a_closed_gate(on_abort: OnAbort) -> None:
+    desk = Desk(on_abort=on_abort, max_attempts=1)
+
+    async def refuse(request: GenerateRequest) -> Generation:
+        desk.gate.pause(PauseMode.ABORT)
+        raise REFUSED
+
+    desk.engine.answers = [refuse, say(WHOLE)]
+    turn = desk.start()
+    await desk.clock.wait_for_sleepers(1)
+    assert not turn.done()
+    desk.gate.resume()
+    assert ((await turn).attempts, (await turn).aborted_tokens) == (1, 0)
+    assert [request.rid for request in desk.engine.requests] == ["rid-1", "rid-1"]
+
+
+async def test_a_refusal_whose_pause_is_over_or_out_of_sight_is_asked_again() -> None:
+    desk = Desk(*[fail(REFUSED)] * 5, say(WHOLE), max_attempts=1)
+    turn = desk.start()
+    for _ in range(5):
+        await desk.clock.wait_for_sleepers(1)
+        await desk.clock.advance(0.5)
+    assert (await turn).attempts == 1
+
+
+async def test_an_engine_that_refuses_for_longer_than_a_turn_waits_is_a_503() -> None:
+    desk = Desk(fail(REFUSED), gate_timeout_s=2.0)
+    turn = desk.start()
+    for _ in range(4):
+        await desk.clock.wait_for_sleepers(1)
+        await desk.clock.advance(0.5)
+    with pytest.raises(EnginePausedError, match="longer than the 2 s") as caught:
+        await turn
+    assert caught.value.is_retryable
+    assert len(desk.engine.requests) == 5
 
 
 async def test_a_503_that_nothing_explains_is_that_error() -> None:

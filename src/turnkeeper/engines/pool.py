@@ -96,6 +96,8 @@ class EnginePool:
             except (EngineProtocolError, EngineRefusedError, EngineTimeoutError):
                 raise  # it is there, and its answer would not differ elsewhere
             except EngineError as error:
+                if error.facts.get("engine_paused"):
+                    raise  # it is there; its sessions wait for it rather than move
                 self._mark(url, is_up=False)
                 if error.facts.get("accepted") is not False:
                     raise

@@ -19,15 +19,24 @@ from turnkeeper.errors import (
 from turnkeeper.jsontypes import JsonObject
 
 _CONTEXT_LIMIT = re.compile(
-    r"context length|longer than the model|maximum (?:input|allowed) length|input is too long", re.IGNORECASE
+    r"context length|longer than the (?:maximum )?model|maximum (?:input|allowed) length|input is too long",
+    re.IGNORECASE,
 )
-_LIMIT_NUMBER = re.compile(r"(?:context length(?: of| is|\s*\()?|maximum allowed length)\D{0,24}(\d+)", re.IGNORECASE)
+_LIMIT_NUMBER = re.compile(
+    r"(?:context length(?: of| is|\s*\()?|maximum (?:allowed|model) length)\D{0,24}(\d+)", re.IGNORECASE
+)
+_PAUSED = re.compile(r"\bpaused\b", re.IGNORECASE)
 
 
 def build_status_error(reply: HttpReply, prompt_tokens: int) -> TurnkeeperError:
-    """What a status other than 200 means for a turn."""
+    """What a status other than 200 means for a turn.
+
+    The fact ``engine_paused`` marks the answer of an engine that takes no requests while it is paused.
+    """
     text = read_error_text(reply)
     facts: dict[str, Any] = {"url": reply.url, "engine_status": reply.status}
+    if reply.status == 503 and _PAUSED.search(text):
+        facts["engine_paused"] = True
     if reply.status in (400, 413, 422) and _CONTEXT_LIMIT.search(text):
         limit = _LIMIT_NUMBER.search(text)
         facts |= {"prompt_tokens": prompt_tokens} | ({"limit_tokens": int(limit[1])} if limit else {})

@@ -39,6 +39,9 @@ from turnkeeper.engines.watch import EngineWatch
 from turnkeeper.errors import EngineError, EnginePausedError, EngineProtocolError, TurnAbortedError, TurnkeeperError
 from turnkeeper.routing import RoutingRows
 
+_ASK_AGAIN_S = 0.5
+"""Between two calls to an engine that says that it is paused, where nothing else shows when it goes on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TurnOutcome:
@@ -66,6 +69,8 @@ class _Run:
     attempts: int = 0
     aborted_tokens: int = 0
     has_streamed: bool = False
+    refused_since: float | None = None
+    """When an engine first refused the newest call because it is paused; None once it took it."""
     salted_versions: Mapping[str, str] = field(default_factory=dict[str, str])
     """By engine, the versions that the newest call's cache salt is made of; empty without one."""
 
@@ -184,12 +189,15 @@ class TurnRunner:
         try:
             generation = await self._call(run, request)
         except EngineError as error:
+            if error.facts.get("engine_paused"):
+                return await self._wait_for_engine(run, error)
             if error.facts.get("engine_status") != 503:
                 raise
             try:  # an engine may say so when it is paused
                 return await self._continue(run, request, None, start)
             except TurnAbortedError:
                 raise error from None
+        run.refused_since = None
         check_generation(generation, request)
         if generation.weight_version is not None:
             self._watch.note_version(generation.url, generation.weight_version)
@@ -197,6 +205,25 @@ class TurnRunner:
             return await self._continue(run, request, generation, start)
         run.pieces.append(await self._read_piece(run, request, generation, start))
         return True
+
+    async def _wait_for_engine(self, run: _Run, error: EngineError) -> bool:
+        """After an engine refused a call because it is paused: as at a closed gate, and no attempt was made.
+
+        Where the pause can be seen the gate closes soon, and the next attempt waits there; else it asks again.
+        """
+        run.attempts -= 1
+        now = self._clock.now()
+        run.refused_since = now if run.refused_since is None else run.refused_since
+        if now - run.refused_since >= self._options.gate_timeout_s:
+            raise EnginePausedError(
+                f"the engine has been paused for longer than the {self._options.gate_timeout_s:g} s that a turn waits",
+                hint="its trainer has not continued it; --gate-timeout sets the wait",
+                retry_after_s=5,
+                url=error.facts.get("url", ""),
+            )
+        self._watch.alert(_ASK_AGAIN_S)
+        await self._gate.wait_closed(_ASK_AGAIN_S, run.signal)
+        return False
 
     async def _call(self, run: _Run, request: GenerateRequest) -> Generation:
         """The engine call, ended early by the signal; an engine that may still be at work is told to stop."""
