@@ -106,7 +106,7 @@ async def scripted(client: EngineClient, wire: str) -> AsyncGenerator[Subject]:
             wait_for_call=wait_for_call,
             sampling={"max_tokens": 6},
             too_long=64,
-            streams=wire in ("generate", "vllm-generate"),
+            streams=wire != "chat",
         )
 
 

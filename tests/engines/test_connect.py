@@ -73,7 +73,7 @@ async def test_an_engine_of_unknown_kind_serves_as_what_it_is(client: EngineClie
     async with running(ScriptedVllm([ScriptedReply(ids=[20, 2], text="hi")])) as url:
         engine = connect(client, url)
         await engine.abort("r")
-        assert (await engine.generate(make_request())).message["content"] == "hi"
+        assert (await engine.generate(make_request())).message["content"] == "parsed"
         assert [report.kind for report in await engine.probe()] == ["vllm"]
         assert (await engine.relay(RelayRequest(method="GET", path="/v1/models"))).status == 200
         await engine.abort("r")

@@ -5,6 +5,7 @@
 3. What cannot work is refused before anything is called.
 4. A failure names the engine; while pausing everything goes on as it was, later the engines stay paused.
 5. Turns in flight end as the mode says: aborted, or finished under the new label.
+6. vLLM is told the same on its own routes; what cannot be done there is refused.
 """
 
 import asyncio
@@ -15,15 +16,18 @@ from typing import Any
 import pytest
 
 from engines.builders import make_request
-from turnkeeper.choices import PauseMode
+from turnkeeper.choices import EngineKind, PauseMode
 from turnkeeper.engines.clock import SystemClock
 from turnkeeper.engines.fleet import EngineFleet
 from turnkeeper.engines.http import EngineClient
 from turnkeeper.engines.sglang import SglangEngine
+from turnkeeper.engines.vllm import VllmEngine
 from turnkeeper.errors import ConfigError, EngineError
-from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
+from turnkeeper.testing.clock import ManualClock
+from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine, unreachable_url
 from turnkeeper.testing.script import ScriptedReply
 from turnkeeper.testing.serve import running
+from turnkeeper.testing.vllm import ScriptedVllm
 
 DISK = {"model_path": "/weights", "weight_version": "8", "abort_all_requests": False}
 STEPS = {
@@ -58,7 +62,8 @@ class Fleet:
     """Two scripted engines and a fleet over them."""
 
     def __init__(self, client: EngineClient, **options: Any) -> None:
-        self.engines = [ScriptedEngine(), ScriptedEngine()]
+        kind: type[ScriptedEngine] = options.pop("app", ScriptedEngine)
+        self.engines = [kind(), kind()]
         self.client = client
         self.options = options
         self._stack = AsyncExitStack()
@@ -72,7 +77,7 @@ class Fleet:
 
 
 def calls(engine: ScriptedEngine) -> list[tuple[str, dict[str, Any]]]:
-    return [(call.path, call.json) for call in engine.requests]
+    return [(call.path, call.json) for call in engine.requests if call.method == "POST"]
 
 
 @pytest.mark.parametrize("mode", PauseMode)
@@ -91,7 +96,7 @@ async def test_colocated_engines_release_their_memory_while_training(client: Eng
     seen: list[str] = []
 
     async def train() -> None:
-        seen.extend(call.path for call in setup.engines[0].requests)
+        seen.extend(path for path, _ in calls(setup.engines[0]))
 
     async with setup as fleet:
         await fleet.update_from_disk("/weights", "8", train=train)
@@ -181,3 +186,84 @@ async def test_turns_in_flight_end_as_the_mode_says(
         release.set()
         replies = await asyncio.gather(*turns)
     assert {(reply.finish_reason, reply.weight_version) for reply in replies} == {(finish, version)}
+
+
+LOAD = [
+    ("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": "/weights"}}),
+    ("/update_weight_version", {"new_version": "8"}),
+    ("/resume", {}),
+]
+VLLM_STEPS = {
+    PauseMode.ABORT: ["/pause?mode=abort", "/reset_prefix_cache"],
+    PauseMode.RETRACT: ["/pause?mode=keep", "/reset_prefix_cache?reset_running_requests=true"],
+    PauseMode.IN_PLACE: ["/pause?mode=keep"],
+}
+
+
+@pytest.mark.parametrize("mode", PauseMode)
+async def test_vllm_has_its_own_sequence_in_each_mode(client: EngineClient, mode: PauseMode) -> None:
+    setup = Fleet(client, mode=mode, app=ScriptedVllm, kind=EngineKind.VLLM)
+    async with setup as fleet:
+        await fleet.update_from_disk("/weights", "8")
+    for engine in setup.engines:
+        told = [(f"{call.path}?{call.query}".rstrip("?"), call.json) for call in engine.requests]
+        assert told == [*((path, {}) for path in VLLM_STEPS[mode]), *LOAD]
+    assert [(engine.weight_version, engine.is_paused) for engine in setup.engines] == [("8", False)] * 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "finish", "version"),
+    [(PauseMode.ABORT, "abort", "1"), (PauseMode.RETRACT, "stop", "8"), (PauseMode.IN_PLACE, "stop", "8")],
+)
+async def test_turns_in_flight_on_vllm_end_as_the_mode_says(
+    client: EngineClient, mode: PauseMode, finish: str, version: str
+) -> None:
+    release = asyncio.Event()
+    engine = ScriptedVllm([ScriptedReply(wait=release, partial=2)] * 4, weight_version="1")
+    async with running(engine) as url:
+        wire = VllmEngine(url, client, lambda request, ids: {"role": "assistant", "content": ""})
+        turns = [asyncio.create_task(wire.generate(make_request())) for _ in range(4)]
+        await engine.wait_for_generations(4)
+        await EngineFleet([url], client=client, clock=SystemClock(), mode=mode).update_from_disk("/weights", "8")
+        release.set()
+        replies = await asyncio.gather(*turns)
+    assert {(reply.finish_reason, reply.weight_version) for reply in replies} == {(finish, version)}
+
+
+async def test_colocated_vllm_is_refused_before_anything_is_paused(client: EngineClient) -> None:
+    setup = Fleet(client, mode=PauseMode.ABORT, app=ScriptedVllm, is_colocated=True)
+    async with setup as fleet:
+        with pytest.raises(ConfigError, match="does not put vLLM to sleep"):
+            await fleet.update_from_disk("/weights", "8")
+    assert [calls(engine) for engine in setup.engines] == [[], []]
+
+
+async def test_vllm_in_production_mode_is_named_with_what_it_lacks(client: EngineClient) -> None:
+    setup = Fleet(client, mode=PauseMode.ABORT, app=ScriptedVllm)
+    for engine in setup.engines:
+        assert isinstance(engine, ScriptedVllm)
+        engine.has_dev_routes = False
+    async with setup as fleet:
+        with pytest.raises(EngineError, match=r"404.*VLLM_SERVER_DEV_MODE=1"):
+            await fleet.pause()
+
+
+async def test_a_cache_of_vllm_that_is_not_yet_free_is_asked_again(client: EngineClient) -> None:
+    engine = ScriptedVllm()
+    answers = [b'{"success":false}', b'{"success":false}', b'{"success":true}']
+
+    def answer(call: RecordedRequest) -> None:
+        if call.path == "/reset_prefix_cache":
+            engine.control_answers["/reset_prefix_cache"] = (200, answers.pop(0))
+
+    engine.on_request = answer
+    clock = ManualClock()
+    async with running(engine) as url:
+        pause = asyncio.create_task(
+            EngineFleet([url], client=client, clock=clock, mode=PauseMode.ABORT, kind=EngineKind.VLLM).pause()
+        )
+        for _ in range(2):
+            await clock.wait_for_sleepers(1)
+            await clock.advance(0.1)
+        await pause
+    assert not answers

@@ -1,9 +1,11 @@
 """vLLM's token-in wires.
 
-1. Both bodies carry the ids, vLLM's names, and one logprob a token.
-2. Replies of both routes are translated: parsed message or our parser, clamped logprobs, spans, self-describing rows.
-3. A server without the generate route is found out once.
-4. What is no reply is refused; probes and aborts use vLLM's routes.
+1. Both bodies carry the ids, vLLM's names, and one logprob a token; neither asks vLLM to parse anything.
+2. The completions route is told how much fits; a cache salt and the request's id are what vLLM takes.
+3. A forced tool call is refused.
+4. A server without the generate route is found out once, and then streams where nothing is lost by it.
+5. A stream has the rows and the counts of the plain reply.
+6. Probes and aborts use vLLM's routes, as far as the server has them; a pause that refuses calls is told apart.
 """
 
 import json
@@ -15,20 +17,19 @@ import pytest
 
 from engines.builders import make_request
 from turnkeeper.core.tokens import TokenIds
-from turnkeeper.core.turn import VersionSpan
-from turnkeeper.engines.check import check_generation
 from turnkeeper.engines.engine import EngineState, GenerateRequest
 from turnkeeper.engines.http import EngineClient
-from turnkeeper.engines.vllm import VllmEngine, render_completions_body, render_generate_body
-from turnkeeper.engines.vllmreply import StreamedChoice, parse_vllm_reply
-from turnkeeper.errors import EngineError, EngineProtocolError
+from turnkeeper.engines.vllm import VllmEngine, fit_salt, render_completions_body, render_generate_body
+from turnkeeper.errors import ContextLengthError, EngineError, EngineRefusedError
 from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
 from turnkeeper.testing.engine import unreachable_url
 from turnkeeper.testing.script import MoeShape, ScriptedReply, scripted_rows
 from turnkeeper.testing.serve import running
 from turnkeeper.testing.vllm import ScriptedVllm
 
-URL = "http://vllm"
+ROWS = RowsRequest(start_len=4, held_rows=4)
+SAMPLING = {"max_tokens": 9, "temperature": 0.5, "seed": 3, "stop": ["x"], "top_p": None}
+GENERATE, MODELS, COMPLETIONS = "/inference/v1/generate", "/v1/models", "/v1/completions"
 
 
 def parse(request: GenerateRequest, ids: TokenIds) -> dict[str, Any]:
@@ -42,17 +43,13 @@ async def client() -> AsyncGenerator[EngineClient]:
     await client.close()
 
 
-SAMPLING = {"max_tokens": 9, "temperature": 0.5, "seed": 3, "stop": ["x"], "top_p": None}
-
-
-def test_the_generate_body_asks_for_a_parsed_reply() -> None:
-    tool = {"type": "function", "function": {"name": "f"}}
+def test_the_generate_body_carries_ids_and_what_vllm_calls_the_rest() -> None:
     request = make_request(
         sampling={**SAMPLING, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "null"}}}},
-        tools=(tool,),
-        template_kwargs={"a": 1},
+        tools=({"type": "function", "function": {"name": "f"}},),
+        forwarded={"priority": 2, "tool_choice": "auto"},
         stop_token_ids=(2,),
-        rows=RowsRequest(start_len=4, held_rows=4),
+        rows=ROWS,
         cache_salt="v",
     )
     assert json.loads(render_generate_body(request)) == {
@@ -68,16 +65,22 @@ def test_the_generate_body_asks_for_a_parsed_reply() -> None:
             "structured_outputs": {"json": {"type": "null"}},
             "logprobs": 0,
             "skip_special_tokens": False,
+            "detokenize": True,
         },
         "stream": False,
-        "output_mode": "derender",
-        "parse_context": {"tools": [tool], "tool_choice": "auto", "chat_template_kwargs": {"a": 1}},
         "cache_salt": "v",
+        "priority": 2,
     }
 
 
+def test_without_a_budget_or_stop_strings_the_server_takes_what_fits_and_spells_nothing() -> None:
+    body = json.loads(render_generate_body(make_request(), is_stream=True))
+    assert body["sampling_params"] == {"logprobs": 0, "skip_special_tokens": False, "detokenize": False}
+    assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
+
+
 def test_the_completions_body_asks_for_ids() -> None:
-    body = json.loads(render_completions_body(make_request(sampling=SAMPLING), "m"))
+    body = json.loads(render_completions_body(make_request(sampling=SAMPLING), "m", 100))
     assert body == {
         "prompt": [11, 12, 13, 14, 15],
         "model": "m",
@@ -90,112 +93,74 @@ def test_the_completions_body_asks_for_ids() -> None:
         "stream": False,
         "n": 1,
         "return_token_ids": True,
+        "return_weight_versions": True,
         "request_id": "rid-1",
     }
 
 
-def reply(**changes: Any) -> bytes:
-    choice = {
-        "index": 0,
-        "token_ids": [20, 21],
-        "logprobs": {"content": [{"token_id": 20, "logprob": -0.5}, {"token_id": 21, "logprob": -0.25}]},
-        "finish_reason": "stop",
-        "stop_reason": 21,
-        "message": {"role": "assistant", "content": None, "reasoning": "r", "tool_calls": []},
-        "weight_versions": [{"version": "7", "start": 0, "end": 2}],
-    }
-    choice = {name: value for name, value in (choice | changes).items() if value != "absent"}
-    usage = {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
-    return json.dumps({"request_id": "r", "model": "m", "choices": [choice], "usage": usage}).encode()
-
-
-def test_a_parsed_reply_is_translated() -> None:
-    found = parse_vllm_reply(reply(), make_request(), URL, parse)
-    check_generation(found, make_request())
-    assert found.message == {"role": "assistant", "content": "", "reasoning_content": "r"}
-    assert (found.ids.tolist(), found.logprobs.tolist()) == ([20, 21], [-0.5, -0.25])
-    assert (found.finish_reason, found.matched_stop, found.cached_tokens) == ("stop", 21, 4)
-    assert (found.weight_version, found.spans) == ("7", (VersionSpan(version="7", start=0, stop=2),))
-
-
-def test_parsed_calls_end_the_turn_as_calls() -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    found = parse_vllm_reply(reply(message={"content": None, "tool_calls": [call]}), make_request(), URL, parse)
-    assert found.finish_reason == "tool_calls"
-
-
-def test_ids_alone_are_read_by_our_parser() -> None:
-    assert parse_vllm_reply(reply(message="absent"), make_request(), URL, parse).message["content"] == "parsed 2"
-
-
 @pytest.mark.parametrize(
-    "logprobs",
-    [{"content": [{"logprob": -9999.0}, {"logprob": None}]}, {"token_logprobs": [-9999.0, None]}],
-    ids=["generate", "completions"],
-)
-def test_clamped_and_null_logprobs_are_not_finite_again(logprobs: dict[str, Any]) -> None:
-    found = parse_vllm_reply(reply(logprobs=logprobs), make_request(), URL, parse)
-    assert found.logprobs[0] == -np.inf
-    assert np.isnan(found.logprobs[1])
-    with pytest.raises(EngineProtocolError, match="-inf"):
-        check_generation(found, make_request())
-
-
-@pytest.mark.parametrize(
-    ("raw", "said"),
+    ("asked", "length", "sent"),
     [
-        pytest.param(reply(token_ids=None), "no token_ids", id="no ids"),
-        pytest.param(reply(token_ids=["x"]), "token ids", id="text ids"),
-        pytest.param(reply(logprobs=None), "no logprobs", id="no logprobs"),
-        pytest.param(b'{"choices": []}', "0 choices", id="no choice"),
-        pytest.param(b'{"choices": [1]}', "no object", id="a choice that is none"),
-        pytest.param(b"{}", "no choices", id="choices absent"),
+        pytest.param(None, 100, 95, id="none asked: all that fits"),
+        pytest.param(50, 100, 50, id="less than fits"),
+        pytest.param(500, 100, 95, id="more than fits"),
+        pytest.param(50, 5, 1, id="nothing fits: the server refuses the prompt"),
+        pytest.param(50, None, 50, id="no length known"),
     ],
 )
-def test_what_is_no_reply_is_refused(raw: bytes, said: str) -> None:
-    with pytest.raises(EngineProtocolError, match=said):
-        parse_vllm_reply(raw, make_request(), URL, parse)
+def test_the_completions_route_is_told_how_much_fits(asked: int | None, length: int | None, sent: int) -> None:
+    request = make_request(sampling={} if asked is None else {"max_tokens": asked})
+    assert json.loads(render_completions_body(request, "m", length))["max_tokens"] == sent
 
 
-def test_a_stream_that_ends_early_or_reports_an_error_is_one() -> None:
-    grown = StreamedChoice(URL)
-    chunk = {"choices": [{"index": 0, "token_ids": [20], "logprobs": {"content": [{"logprob": -1.0}]}}]}
-    assert grown.feed(json.dumps(chunk).encode()).tolist() == [20]
-    assert len(grown.feed(b'{"choices": [], "usage": {"prompt_tokens": 5}}')) == 0
-    with pytest.raises(EngineError, match="ended before"):
-        grown.finish()
-    with pytest.raises(EngineError, match="boom"):
-        grown.feed(b'{"error": {"message": "boom", "code": 500}}')
-    with pytest.raises(EngineProtocolError, match="token ids"):
-        grown.feed(b'{"choices": [{"token_ids": ["x"]}]}')
+@pytest.mark.parametrize(
+    ("salt", "is_kept"),
+    [("5e5e:7", True), ("s:a+b", True), ("s:org/step-8", False), ("a@b", False), ("s" * 129, False), ("a\\b", False)],
+)
+def test_a_salt_that_vllm_refuses_is_replaced_by_its_digest(salt: str, is_kept: bool) -> None:
+    found = fit_salt(salt)
+    assert (found == salt) is is_kept
+    assert len(found) <= 128
+    assert not set(found) & set("@/\\\0")
+    assert found != fit_salt(salt + "x")
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
+def test_a_forced_tool_call_is_refused(choice: object) -> None:
+    with pytest.raises(EngineRefusedError, match="forces a call"):
+        render_generate_body(make_request(forwarded={"tool_choice": choice}))
+
+
+async def test_an_attempt_is_called_by_its_own_id_whatever_the_client_calls_its_request(client: EngineClient) -> None:
+    engine = ScriptedVllm(default=ScriptedReply(ids=[20, 2]))
+    trace = {"x-request-id": "the client's", "traceparent": "00-1-2-01"}
+    async with running(engine) as url:
+        found = await VllmEngine(url, client, parse).generate(make_request(trace=trace))
+    assert found.response_id == "generate-tokens-rid-1"
+    headers = engine.requests[0].headers
+    assert [value for name, value in headers if name == "x-request-id"] == ["rid-1"]
+    assert ("traceparent", "00-1-2-01") in headers
 
 
 async def test_a_stream_has_the_rows_and_the_counts_of_the_plain_reply(client: EngineClient) -> None:
-    asked = RowsRequest(start_len=4, held_rows=4)
     async with running(ScriptedVllm(default=ScriptedReply(ids=range(20, 27)), moe=MoeShape())) as url:
         wire = VllmEngine(url, client, parse)
-        plain = await wire.generate(make_request(rows=asked))
-        streamed = await wire.generate(make_request(rows=asked), on_ids=lambda ids: None)
-    assert streamed.routed_experts == plain.routed_experts
+        seen: list[int] = []
+        streamed = await wire.generate(make_request(rows=ROWS), on_ids=lambda ids: seen.extend(ids.tolist()))
+        plain = await wire.generate(make_request(rows=ROWS))
+    assert seen == list(range(20, 27))
+    assert streamed.routed_experts == plain.routed_experts is not None
     assert streamed.logprobs.tolist() == plain.logprobs.tolist()
-    assert (streamed.prompt_tokens, streamed.completion_tokens) == (5, 7)
+    assert (streamed.prompt_tokens, streamed.completion_tokens, streamed.spans) == (5, 7, plain.spans)
     assert streamed.message["content"] == "parsed 7"
 
 
-@pytest.mark.parametrize("ids", [None, []])
-def test_an_abort_before_the_first_token_may_lack_its_lists(ids: object) -> None:
-    raw = reply(token_ids=ids, logprobs=None, finish_reason="abort", weight_versions=None, message="absent")
-    found = parse_vllm_reply(raw, make_request(), URL, parse)
-    assert (found.is_aborted, len(found.ids)) == (True, 0)
-
-
 async def test_rows_describe_themselves_and_start_where_asked(client: EngineClient) -> None:
-    asked = RowsRequest(start_len=4, held_rows=4)
     async with running(ScriptedVllm([ScriptedReply(ids=[20, 21, 2])], moe=MoeShape())) as url:
-        found = await VllmEngine(url, client, parse).generate(make_request(rows=asked))
+        found = await VllmEngine(url, client, parse).generate(make_request(rows=ROWS))
     patch = take_patch(
         found.routed_experts,
-        request=asked,
+        request=ROWS,
         shape=RoutingShape(layers=2, topk=2, experts=8),
         prompt_tokens=5,
         completion_tokens=3,
@@ -204,26 +169,83 @@ async def test_rows_describe_themselves_and_start_where_asked(client: EngineClie
     assert np.array_equal(patch.rows.experts_RLK, expected)
 
 
-async def test_a_server_without_the_generate_route_is_found_out_once(client: EngineClient) -> None:
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_server_without_the_generate_route_is_found_out_once(client: EngineClient, is_stream: bool) -> None:
     engine = ScriptedVllm(default=ScriptedReply(ids=[20, 2]))
     engine.has_generate_route = False
+    seen: list[int] = []
     async with running(engine) as url:
         wire = VllmEngine(url, client, parse)
-        replies = [await wire.generate(make_request()) for _ in range(2)]
+        sink = (lambda ids: seen.extend(ids.tolist())) if is_stream else None
+        replies = [await wire.generate(make_request(), on_ids=sink) for _ in range(2)]
     assert [found.message["content"] for found in replies] == ["parsed 2"] * 2
-    paths = [call.path for call in engine.requests]
-    assert paths == ["/inference/v1/generate", "/v1/models", "/v1/completions", "/v1/completions"]
+    assert [call.path for call in engine.requests] == [GENERATE, MODELS, COMPLETIONS, COMPLETIONS]
+    assert engine.requests[-1].json["max_tokens"] == 32768 - 5
+    assert seen == ([20, 2, 20, 2] if is_stream else [])
+
+
+async def test_completions_with_rows_are_not_streamed_since_their_streams_have_none(client: EngineClient) -> None:
+    engine = ScriptedVllm(default=ScriptedReply(ids=[20, 2]), moe=MoeShape())
+    engine.has_generate_route = False
+    seen: list[int] = []
+    async with running(engine) as url:
+        wire = VllmEngine(url, client, parse)
+        found = await wire.generate(make_request(rows=ROWS), on_ids=lambda ids: seen.extend(ids.tolist()))
+    assert found.routed_experts is not None
+    assert not seen
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_an_error_of_the_first_call_does_not_hide_the_generate_route(
+    client: EngineClient, is_stream: bool
+) -> None:
+    engine = ScriptedVllm(context_length=5)
+    async with running(engine) as url:
+        wire = VllmEngine(url, client, parse)
+        for _ in range(2):
+            with pytest.raises(ContextLengthError, match="maximum model length of 5") as caught:
+                await wire.generate(make_request(), on_ids=(lambda ids: None) if is_stream else None)
+            assert (caught.value.facts["prompt_tokens"], caught.value.facts["limit_tokens"]) == (5, 5)
+    assert {call.path for call in engine.requests} == {GENERATE}
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_pause_that_refuses_calls_is_told_apart(client: EngineClient, is_stream: bool) -> None:
+    engine = ScriptedVllm()
+    async with running(engine) as url:
+        engine.pause("abort")
+        sink = (lambda ids: None) if is_stream else None
+        with pytest.raises(EngineError, match="Generation is paused") as caught:
+            await VllmEngine(url, client, parse).generate(make_request(), on_ids=sink)
+    assert (caught.value.facts["engine_paused"], caught.value.facts["engine_status"]) == (True, 503)
 
 
 async def test_probes_and_aborts_use_vllms_routes(client: EngineClient) -> None:
-    engine = ScriptedVllm()
+    engine = ScriptedVllm(weight_version="7", context_length=64)
     async with running(engine) as url:
         wire = VllmEngine(url, client, parse)
-        assert [(r.state, r.kind, r.model) for r in await wire.probe()] == [(EngineState.SERVING, "vllm", "scripted")]
+        [report] = await wire.probe()
+        assert (report.state, report.kind, report.model) == (EngineState.SERVING, "vllm", "scripted")
+        assert (report.weight_version, report.context_length) == ("7", 64)
         engine.pause("retract")
         assert [r.state for r in await wire.probe()] == [EngineState.PAUSED]
         await wire.abort("r-1")
-    assert engine.requests[-1].json == {"request_ids": ["r-1"]}
+        assert (engine.requests[-1].path, engine.requests[-1].json) == (
+            "/abort_requests",
+            {"request_ids": ["generate-tokens-r-1", "cmpl-r-1-0"]},
+        )
     with unreachable_url() as url:
         assert [r.state for r in await VllmEngine(url, client, parse).probe()] == [EngineState.UNREACHABLE]
         await VllmEngine(url, client, parse).abort("r-1")
+
+
+async def test_a_server_in_production_mode_tells_neither_pauses_nor_versions(client: EngineClient) -> None:
+    engine = ScriptedVllm(default=ScriptedReply(ids=[20, 2]))
+    engine.has_dev_routes = False
+    async with running(engine) as url:
+        wire = VllmEngine(url, client, parse)
+        [report] = await wire.probe()
+        assert (report.state, report.weight_version, report.model) == (EngineState.SERVING, None, "scripted")
+        await wire.generate(make_request())
+        await wire.abort("r-1")
+    assert engine.requests[-1].path == "/inference/v1/abort_requests"

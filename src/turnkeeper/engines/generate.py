@@ -57,7 +57,7 @@ def render_sampling(request: GenerateRequest) -> JsonObject:
         EngineRefusedError: a tool choice that only the chat route can enforce.
     """
     asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
-    _refuse_forced_tools(asked.get("tool_choice"))
+    refuse_forced_tools(asked.get("tool_choice"), hint="tool_choice auto, or --engine-wire chat")
     params: JsonObject = {name: asked[name] for name in _KEPT if asked.get(name) is not None}
     for name, renamed in _RENAMED.items():
         if asked.get(name) is not None:
@@ -67,12 +67,15 @@ def render_sampling(request: GenerateRequest) -> JsonObject:
     return params | ({"stop_token_ids": stop_ids} if stop_ids else {}) | {"n": 1, "no_stop_trim": False}
 
 
-def _refuse_forced_tools(choice: object) -> None:
+def refuse_forced_tools(choice: object, *, hint: str) -> None:
+    """Refuse a tool choice that only a chat route can enforce.
+
+    Raises:
+        EngineRefusedError: it forces a call.
+    """
     if choice == "required" or isinstance(choice, dict):
         raise EngineRefusedError(
-            "tool_choice forces a call, which the generate wire cannot enforce",
-            hint="tool_choice auto, or --engine-wire chat",
-            engine_status=400,
+            "tool_choice forces a call, which a wire of ids cannot enforce", hint=hint, engine_status=400
         )
 
 
@@ -211,13 +214,13 @@ class StreamedReply:
         return JsonReply(value=value, payloads=last.payloads, is_strict=last.is_strict)
 
 
-def build_stream_error(error: object, url: str) -> TurnkeeperError:
-    """What an error event means."""
+def build_stream_error(error: object, url: str, prompt_tokens: int = 0) -> TurnkeeperError:
+    """What an error event means; one about the length names ``prompt_tokens``."""
     fields = cast(JsonObject, error) if isinstance(error, dict) else {"message": str(error)}
     code = fields.get("code")
     status = code if isinstance(code, int) and 400 <= code < 600 else 500
     reply = HttpReply(url=url, status=status, headers=(), body=orjson.dumps({"error": fields}))
-    return build_status_error(reply, prompt_tokens=0)
+    return build_status_error(reply, prompt_tokens)
 
 
 async def stream_events(

@@ -1,17 +1,22 @@
 """vLLM's token-in wires: ``/inference/v1/generate`` and, where that is not served, ``/v1/completions``.
 
-Owns the layout of both requests and vLLM's own names; replies are read by `vllmreply`. Its chat route is not used: it
-ignores prompt ids without a word. What differs from SGLang: the routing payload describes itself (a ``.npy`` file), a
-logprob of minus infinity comes as -9999, reasoning is called ``reasoning``, and rows are switched on for the server,
-not the request.
+Owns the layout of both requests, vLLM's own names, and which of the two routes a server takes; replies are read by
+`vllmreply`. The chat route is not used: it ignores prompt ids without a word. Nor is a message that vLLM parsed: only
+some versions can, only with parsers that were chosen at its start, and a reply does not say whether they were.
+
+What differs from SGLang: rows are switched on for the server, not the request, and their payload describes itself (a
+``.npy`` file); ids of requests get a prefix; a cache salt may not hold every character.
 """
 
+import hashlib
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
 import orjson
 
+from turnkeeper.engines.continuation import count_budget
 from turnkeeper.engines.engine import (
     EngineReport,
     EngineState,
@@ -21,11 +26,13 @@ from turnkeeper.engines.engine import (
     RelayReply,
     RelayRequest,
 )
-from turnkeeper.engines.generate import stream_events
+from turnkeeper.engines.generate import refuse_forced_tools, stream_events
 from turnkeeper.engines.http import EngineClient, HttpReply
-from turnkeeper.engines.joining import ParseMessage
+from turnkeeper.engines.joining import ParseMessage, read_stop_strings
+from turnkeeper.engines.meta import read_version
 from turnkeeper.engines.offload import offload
 from turnkeeper.engines.refusal import build_status_error
+from turnkeeper.engines.reply import ReplyBody
 from turnkeeper.engines.sglang import CONTROL_TIMEOUT_S, merge_stop_ids, relay_call, render_headers
 from turnkeeper.engines.vllmreply import StreamedChoice, parse_vllm_reply, read_vllm_reply
 from turnkeeper.errors import EngineError
@@ -33,6 +40,9 @@ from turnkeeper.jsontypes import JsonObject, encode_json
 
 GENERATE_ROUTE = "/inference/v1/generate"
 COMPLETIONS_ROUTE = "/v1/completions"
+
+_NOT_SERVED = (403, 404, 405)
+"""What the generate route answers where it is off: 403 without ``--enable-scale-out``, else an older version."""
 
 _SAMPLING = (
     "temperature",
@@ -50,16 +60,21 @@ _SAMPLING = (
     "bad_words",
     "seed",
     "structured_outputs",
+    "thinking_token_budget",
 )
+
+_PLAIN_SALT = re.compile(r"[^@/\\\0]{1,128}")
 
 
 def render_sampling(request: GenerateRequest) -> JsonObject:
-    """The sampling parameters under vLLM's names; one logprob a token, that of the token itself."""
+    """The sampling parameters under vLLM's names, the same on both routes; one logprob a token, the token's own.
+
+    Raises:
+        EngineRefusedError: a tool choice that only a chat route can enforce.
+    """
     asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
+    refuse_forced_tools(asked.get("tool_choice"), hint="tool_choice auto")
     params: JsonObject = {name: asked[name] for name in _SAMPLING if asked.get(name) is not None}
-    limits = [asked[name] for name in ("max_tokens", "max_completion_tokens") if isinstance(asked.get(name), int)]
-    if limits:
-        params["max_tokens"] = min(limits)
     stop_ids = merge_stop_ids(asked.get("stop_token_ids"), request.stop_token_ids)
     if stop_ids:
         params["stop_token_ids"] = stop_ids
@@ -68,32 +83,28 @@ def render_sampling(request: GenerateRequest) -> JsonObject:
     return params | {"logprobs": 0, "skip_special_tokens": False}
 
 
-def render_generate_body(request: GenerateRequest, *, is_stream: bool = False) -> bytes:
-    """The body of ``/inference/v1/generate``, which parses its own reply where it can; a stream is ids alone."""
-    body: JsonObject = {
-        "request_id": request.rid,
-        "sampling_params": render_sampling(request) | _render_format(request),
-        "stream": is_stream,
-        **(
-            {"output_mode": "tokens", "stream_options": {"include_usage": True}}
-            if is_stream
-            else _ask_to_parse(request)
-        ),
-    }
+def _render_common(request: GenerateRequest, *, is_stream: bool) -> JsonObject:
+    body: JsonObject = {"request_id": request.rid, "stream": is_stream}
+    if is_stream:
+        body["stream_options"] = {"include_usage": True}
     if request.cache_salt is not None:
-        body["cache_salt"] = request.cache_salt
+        body["cache_salt"] = fit_salt(request.cache_salt)
+    if request.forwarded.get("priority") is not None:
+        body["priority"] = request.forwarded["priority"]
+    return body
+
+
+def render_generate_body(request: GenerateRequest, *, is_stream: bool = False) -> bytes:
+    """The body of ``/inference/v1/generate``; without a budget the server takes what fits.
+
+    Text is needed by nobody, except that stop strings are looked for in it.
+    """
+    params = render_sampling(request) | _render_format(request) | {"detokenize": bool(read_stop_strings(request))}
+    budget = count_budget(request)
+    if budget is not None:
+        params["max_tokens"] = budget
+    body = _render_common(request, is_stream=is_stream) | {"sampling_params": params}
     return b'{"token_ids":' + request.encode_prompt() + b"," + encode_json(body)[1:]
-
-
-def _ask_to_parse(request: GenerateRequest) -> JsonObject:
-    return {
-        "output_mode": "derender",
-        "parse_context": {
-            "tools": list(request.tools) or None,
-            "tool_choice": request.forwarded.get("tool_choice", "auto" if request.tools else "none"),
-            "chat_template_kwargs": dict(request.template_kwargs),
-        },
-    }
 
 
 def _render_format(request: GenerateRequest) -> JsonObject:
@@ -107,70 +118,89 @@ def _render_format(request: GenerateRequest) -> JsonObject:
     return {}
 
 
-def render_completions_body(request: GenerateRequest, model: str) -> bytes:
-    """The body of ``/v1/completions`` with ids as the prompt."""
+def render_completions_body(
+    request: GenerateRequest, model: str, context_length: int | None, *, is_stream: bool = False
+) -> bytes:
+    """The body of ``/v1/completions`` with ids as the prompt.
+
+    This route refuses a budget that does not fit behind the prompt, and without one samples 16 tokens: what fits is
+    said here.
+    """
     asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
-    body: JsonObject = {
-        **render_sampling(request),
-        "model": model,
-        "stream": False,
-        "n": 1,
-        "return_token_ids": True,
-        "request_id": request.rid,
-    }
+    body = _render_common(request, is_stream=is_stream) | render_sampling(request)
+    body |= {"model": model, "n": 1, "return_token_ids": True, "return_weight_versions": True}
+    room = None if context_length is None else max(1, context_length - len(request.prompt_ids))
+    limits = [limit for limit in (count_budget(request), room) if limit is not None]
+    if limits:
+        body["max_tokens"] = min(limits)
     if asked.get("response_format") is not None:
         body["response_format"] = asked["response_format"]
-    if request.cache_salt is not None:
-        body["cache_salt"] = request.cache_salt
     return b'{"prompt":' + request.encode_prompt() + b"," + encode_json(body)[1:]
+
+
+def fit_salt(salt: str) -> str:
+    """A salt that vLLM takes: itself, or a digest where it is long or holds a character that is refused."""
+    return salt if _PLAIN_SALT.fullmatch(salt) else hashlib.blake2b(salt.encode(), digest_size=32).hexdigest()
+
+
+def name_attempts(rid: str) -> list[str]:
+    """What vLLM calls an attempt inside: its routes put a prefix before the id."""
+    return [f"generate-tokens-{rid}", f"cmpl-{rid}-0"]
 
 
 class VllmEngine:
     """One vLLM server."""
 
     def __init__(self, url: str, client: EngineClient, parse: ParseMessage) -> None:
-        """Talk to the server at ``url``; ``parse`` reads ids into messages where vLLM does not."""
+        """Talk to the server at ``url``; ``parse`` reads ids into messages."""
         self.url = url.rstrip("/")
         self._client = client
         self._parse = parse
         self._has_generate_route: bool | None = None
-        self._model = ""
+        self._model: Mapping[str, Any] = {}
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
-        """Generate one reply; streamed where ``on_ids`` is given and the generate route is known to be served."""
-        if on_ids is not None and self._has_generate_route:
-            return await self._stream(request, on_ids)
+        """Generate one reply; it is streamed where ``on_ids`` is given."""
         if self._has_generate_route is not False:
-            reply = await self._post(GENERATE_ROUTE, render_generate_body(request), request)
-            self._has_generate_route = reply.status not in (404, 405)
-            if self._has_generate_route:
-                return await self._read(reply, request)
+            try:
+                body = render_generate_body(request, is_stream=on_ids is not None)
+                found = await self._call(GENERATE_ROUTE, body, request, on_ids)
+            except EngineError as error:
+                if self._has_generate_route or error.facts.get("engine_status") not in _NOT_SERVED:
+                    raise
+                self._has_generate_route = False
+            else:
+                self._has_generate_route = True
+                return found
+        return await self._complete(request, on_ids)
+
+    async def _complete(self, request: GenerateRequest, on_ids: IdsSink | None) -> Generation:
+        """The same on the completions route, whose streams lack rows: with rows it answers whole."""
+        sink = on_ids if request.rows is None else None
         model = await self._find_model()
-        reply = await self._post(COMPLETIONS_ROUTE, render_completions_body(request, model), request)
-        return await self._read(reply, request)
+        name, length = str(model.get("id") or ""), _read_length(model)
+        body = render_completions_body(request, name, length, is_stream=sink is not None)
+        return await self._call(COMPLETIONS_ROUTE, body, request, sink)
 
-    async def _post(self, route: str, body: bytes, request: GenerateRequest) -> HttpReply:
-        return await self._client.call("POST", f"{self.url}{route}", body=body, headers=render_headers(request))
-
-    async def _read(self, reply: HttpReply, request: GenerateRequest) -> Generation:
-        if reply.status != 200:
-            raise build_status_error(reply, len(request.prompt_ids))
-        work = partial(parse_vllm_reply, reply.body, request, self.url, self._parse)
-        return await offload(work, len(reply.body))
-
-    async def _stream(self, request: GenerateRequest, on_ids: IdsSink) -> Generation:
-        grown = StreamedChoice(self.url)
-        body, headers = render_generate_body(request, is_stream=True), render_headers(request)
-        async for data in stream_events(self._client, f"{self.url}{GENERATE_ROUTE}", body, headers, request):
+    async def _call(self, route: str, body: bytes, request: GenerateRequest, on_ids: IdsSink | None) -> Generation:
+        url, headers = f"{self.url}{route}", _render_headers(request)
+        if on_ids is None:
+            found = ReplyBody()
+            reply = await self._client.call("POST", url, body=body, headers=headers, sink=found)
+            if reply.status != 200:
+                raise build_status_error(reply, len(request.prompt_ids))
+            return await offload(partial(parse_vllm_reply, found, request, self.url, self._parse), len(found.text))
+        grown = StreamedChoice(self.url, len(request.prompt_ids))
+        async for data in stream_events(self._client, url, body, headers, request):
             if len(ids := grown.feed(data)):
                 on_ids(ids)
         return read_vllm_reply(grown.finish(), request, self.url, self._parse)
 
-    async def _find_model(self) -> str:
-        """The name of the served model, which the completions route wants."""
+    async def _find_model(self) -> Mapping[str, Any]:
+        """The entry of the served model, which has the name and the length that the completions route wants."""
         if not self._model:
             reply = await self._client.call("GET", f"{self.url}/v1/models", timeout_s=CONTROL_TIMEOUT_S)
-            self._model = str(read_models(reply).get("id") or "")
+            self._model = read_models(reply)
         return self._model
 
     async def relay(self, call: RelayRequest) -> RelayReply:
@@ -178,24 +208,34 @@ class VllmEngine:
         return await relay_call(self.url, self._client, call)
 
     async def abort(self, rid: str) -> None:
-        """Ask the server to give up one attempt; a server without the route is told by the closed connection."""
+        """Ask the server to give up one attempt; one without the route gives it up when its connection closes."""
+        path = "/inference/v1/abort_requests" if self._has_generate_route else "/abort_requests"
+        body = orjson.dumps({"request_ids": name_attempts(rid)})  # never an empty list: that would end them all
         try:
-            body = orjson.dumps({"request_ids": [rid]})
-            await self._client.post_json(f"{self.url}/abort_requests", body, timeout_s=CONTROL_TIMEOUT_S)
+            await self._client.post_json(f"{self.url}{path}", body, timeout_s=CONTROL_TIMEOUT_S)
         except EngineError:
             return
 
     async def probe(self) -> tuple[EngineReport, ...]:
-        """Ask for ``/is_paused``, which only a server in development mode has, and for the model."""
+        """Ask for the model and, which only a server in development mode tells, for pauses and the version."""
         try:
-            paused = await self._client.call("GET", f"{self.url}/is_paused", timeout_s=CONTROL_TIMEOUT_S)
             models = await self._client.call("GET", f"{self.url}/v1/models", timeout_s=CONTROL_TIMEOUT_S)
+            paused = await self._client.call("GET", f"{self.url}/is_paused", timeout_s=CONTROL_TIMEOUT_S)
+            weights = paused
+            if paused.status == 200:
+                weights = await self._client.call("GET", f"{self.url}/weight_info", timeout_s=CONTROL_TIMEOUT_S)
         except EngineError as error:
             return (EngineReport(url=self.url, state=EngineState.UNREACHABLE, kind="vllm", error=str(error)),)
-        return (read_vllm_report(self.url, paused, models),)
+        return (read_vllm_report(self.url, models, paused, weights),)
 
     async def close(self) -> None:
         """Nothing to release: the client is the caller's."""
+
+
+def _render_headers(request: GenerateRequest) -> list[tuple[str, str]]:
+    """The headers of a call. vLLM takes ``X-Request-Id`` for the attempt's id, so it has to be that."""
+    kept = [pair for pair in render_headers(request) if pair[0].lower() != "x-request-id"]
+    return [*kept, ("x-request-id", request.rid)]
 
 
 def read_models(reply: HttpReply) -> Mapping[str, Any]:
@@ -207,19 +247,28 @@ def read_models(reply: HttpReply) -> Mapping[str, Any]:
         return {}
 
 
-def read_vllm_report(url: str, paused: HttpReply, models: HttpReply) -> EngineReport:
-    """The report behind the two answers."""
-    try:
-        value: object = orjson.loads(paused.body) if paused.status == 200 else {}
-    except orjson.JSONDecodeError:
-        value = {}
-    is_paused = isinstance(value, dict) and cast(JsonObject, value).get("is_paused") is True
-    model = read_models(models)
+def _read_length(model: Mapping[str, Any]) -> int | None:
     length = model.get("max_model_len")
+    return length if isinstance(length, int) and not isinstance(length, bool) else None
+
+
+def read_vllm_report(url: str, models: HttpReply, paused: HttpReply, weights: HttpReply) -> EngineReport:
+    """The report behind the three answers."""
+    model = read_models(models)
+    is_paused = _read_object(paused).get("is_paused") is True
     return EngineReport(
         url=url,
         state=EngineState.PAUSED if is_paused else EngineState.SERVING,
         kind="vllm",
         model=str(model.get("id") or ""),
-        context_length=length if isinstance(length, int) and not isinstance(length, bool) else None,
+        weight_version=read_version(_read_object(weights).get("weight_version")),
+        context_length=_read_length(model),
     )
+
+
+def _read_object(reply: HttpReply) -> JsonObject:
+    try:
+        value: object = orjson.loads(reply.body) if reply.status == 200 else {}
+    except orjson.JSONDecodeError:
+        value = {}
+    return cast(JsonObject, value) if isinstance(value, dict) else {}

@@ -1,10 +1,15 @@
 """vLLM's replies, whole or streamed, read into generations.
 
-Pure. Both token-in routes share a shape: one choice with ids and logprobs, counts under ``usage``.
+Pure. Both token-in routes share a shape: one choice with ids and logprobs, counts under ``usage``. The logprobs are
+spelled in two ways::
+
+    /inference/v1/generate   {"content": [{"token_id": 3, "logprob": -0.5, ...}, ...]}
+    /v1/completions          {"token_logprobs": [-0.5, ...], ...}
+
+The message is read from the ids.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -13,7 +18,6 @@ from turnkeeper.core.tokens import NO_TOKENS, TokenIds
 from turnkeeper.engines.engine import ABORT, GenerateRequest, Generation
 from turnkeeper.engines.generate import add_message, build_stream_error, read_ids
 from turnkeeper.engines.joining import ParseMessage
-from turnkeeper.engines.message import canonicalise_message
 from turnkeeper.engines.meta import read_spans
 from turnkeeper.engines.reply import Body, JsonReply, clean_numbers, expect_object, parse_reply
 from turnkeeper.errors import EngineError, EngineProtocolError
@@ -21,11 +25,13 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.routing import PackedIds
 
 CLAMPED_LOGPROB = -9999.0
-"""What vLLM writes for minus infinity."""
+"""What vLLM writes for minus infinity, for NaN, and for a logprob that it does not have."""
+
+_LOGPROB_LISTS = ("content", "token_logprobs")
 
 
 def parse_vllm_reply(body: Body, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:
-    """Translate a 200 of either route; the message is vLLM's own where it parsed one, else read from the ids.
+    """Translate a 200 of either route.
 
     Raises:
         EngineProtocolError: no choice, several, no ids or no logprobs.
@@ -40,16 +46,7 @@ def read_vllm_reply(reply: JsonReply, request: GenerateRequest, url: str, parse:
         found = f"{len(cast(list[object], choices))} choices" if isinstance(choices, list) else "no choices"
         raise EngineProtocolError(f"the engine at {url} answered {found}, expected exactly 1", url=url)
     choice = expect_object(cast(list[object], choices)[0], "choices[0]", url)
-    bare = _build_bare(reply, choice, url)
-    message = choice.get("message")
-    if isinstance(message, dict) and not bare.is_aborted:
-        return _with_message(bare, canonicalise_message(cast(JsonObject, message), url))
-    return add_message(bare, request, parse)
-
-
-def _with_message(bare: Generation, message: JsonObject) -> Generation:
-    is_call = bool(message.get("tool_calls")) and bare.finish_reason == "stop"
-    return replace(bare, message=message, finish_reason="tool_calls" if is_call else bare.finish_reason)
+    return add_message(_build_bare(reply, choice, url), request, parse)
 
 
 def _build_bare(reply: JsonReply, choice: JsonObject, url: str) -> Generation:
@@ -96,7 +93,7 @@ def read_logprobs(value: object, url: str) -> list[float]:
         EngineProtocolError: there are none.
     """
     fields = cast(JsonObject, value) if isinstance(value, dict) else {}
-    entries: object = fields.get("content", fields.get("token_logprobs"))
+    entries: object = next((fields[name] for name in _LOGPROB_LISTS if name in fields), None)
     if not isinstance(entries, list):
         raise EngineProtocolError(f"the reply of {url} has no logprobs, without which no turn can be recorded", url=url)
     found: list[float] = []
@@ -115,9 +112,10 @@ def _read_count(fields: JsonObject, key: str) -> int | None:
 class StreamedChoice:
     """A streamed reply as it grows: each event adds ids and their logprobs, the last ones what is said at the end."""
 
-    def __init__(self, url: str) -> None:
-        """Begin with nothing."""
+    def __init__(self, url: str, prompt_tokens: int) -> None:
+        """Begin with nothing; an error about the length names ``prompt_tokens``."""
         self._url = url
+        self._prompt_tokens = prompt_tokens
         self._ids: list[int] = []
         self._logprobs: list[object] = []
         self._top: JsonObject = {}
@@ -133,7 +131,7 @@ class StreamedChoice:
         """
         reply = parse_reply(data, self._url)
         if "error" in reply.value:
-            raise build_stream_error(reply.value["error"], self._url)
+            raise build_stream_error(reply.value["error"], self._url, self._prompt_tokens)
         self._top |= {name: value for name, value in reply.value.items() if value is not None and name != "choices"}
         for entry in cast(list[object], reply.value.get("choices") or []):
             choice = expect_object(entry, "choices[]", self._url)
@@ -142,7 +140,9 @@ class StreamedChoice:
             self._choice |= {name: value for name, value in choice.items() if value is not None}
             logprobs = choice.get("logprobs")
             if isinstance(logprobs, dict):
-                self._logprobs += cast(JsonObject, logprobs).get("content") or []
+                fields = cast(JsonObject, logprobs)
+                for name in _LOGPROB_LISTS:
+                    self._logprobs += cast(list[object], fields.get(name) or [])
             ids = read_ids(cast(list[object], choice.get("token_ids") or []), self._url)
             self._ids += ids.tolist()
             return ids

@@ -213,8 +213,8 @@ class ScriptedEngine:
             reply = self._take_reply(request)
             self._arrived.notify_all()
         asked = self.read_asked(request)
-        if problem := self._find_problem(asked):
-            return Answer(status=400, body=orjson.dumps({"object": "error", "message": problem, "code": 400}))
+        if refusal := self.refuse(request, asked):
+            return refusal
         call = _InFlight(rid=str(asked.get("rid") or f"scripted-{number}"))
         self._in_flight.append(call)
         watch = asyncio.create_task(self._watch(call, receive))
@@ -229,6 +229,13 @@ class ScriptedEngine:
         if self.script:
             return self.script.pop(0)
         return self.default if isinstance(self.default, ScriptedReply) else self.default(request)
+
+    def refuse(self, request: RecordedRequest, asked: JsonObject) -> Answer | None:
+        """The answer to a call that cannot be served; None for one that can."""
+        problem = self._find_problem(asked)
+        if problem is None:
+            return None
+        return Answer(status=400, body=orjson.dumps({"object": "error", "message": problem, "code": 400}))
 
     def _find_problem(self, body: JsonObject) -> str | None:
         ids: object = body.get("input_ids")

@@ -1,4 +1,7 @@
-"""A scripted engine that speaks vLLM's token-in wires; everything else is `ScriptedEngine`'s."""
+"""A scripted engine that speaks vLLM's token-in wires, as vLLM 0.32.0 was seen to and 0.33.0 is written to.
+
+Everything else is `ScriptedEngine`'s. Its model has routing rows (``moe``) or not, as vLLM's flag is the server's.
+"""
 
 import io
 
@@ -10,88 +13,187 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.testing.engine import Answer, RecordedRequest, ScriptedEngine
 from turnkeeper.testing.script import Sampled, ScriptedReply, dump_reply, scripted_rows
 
+GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
+_EVENT_STREAM = (("content-type", "text/event-stream; charset=utf-8"),)
+_MISSING = Answer(status=404, body=b'{"error":{"message":"Not Found","type":"Not Found","param":null,"code":404}}')
+
 
 class ScriptedVllm(ScriptedEngine):
-    """vLLM with ``--enable-scale-out``, or without it where ``has_generate_route`` is unset."""
+    """vLLM with ``--enable-scale-out`` in development mode; the attributes take either away."""
 
+    version = "0.33.0"
     has_generate_route = True
-    """Whether ``/inference/v1/generate`` is served."""
-    parses = True
-    """Whether that route answers a parsed message; older servers answer ids alone."""
+    """Whether the server was started with ``--enable-scale-out``."""
+    has_dev_routes = True
+    """Whether it was started with ``VLLM_SERVER_DEV_MODE=1``."""
+    refuses_while_paused = True
+    """Whether a pause that aborts also refuses new requests (0.33), or holds them back like any other (0.32)."""
+    _is_refusing = False
 
     def is_generation(self, path: str) -> bool:
         """Whether a route takes an entry of the script."""
-        return path == "/v1/completions" or (path == "/inference/v1/generate" and self.has_generate_route)
+        return path == COMPLETIONS or (path == GENERATE and self.has_generate_route)
+
+    def pause(self, mode: str) -> None:
+        """Hold new requests back or refuse them; ``abort`` also ends those in flight."""
+        self._is_refusing = mode == "abort" and self.refuses_while_paused
+        super().pause(mode)
+
+    def resume(self) -> None:
+        """Let requests go on."""
+        self._is_refusing = False
+        super().resume()
 
     def answer_control(self, request: RecordedRequest) -> Answer:
-        """vLLM's own control routes, as a server in development mode has them."""
-        if request.path == "/is_paused":
-            return Answer(body=orjson.dumps({"is_paused": self.is_paused}))
-        if request.path == "/version":
-            return Answer(body=b'{"version":"0.33.0"}')
-        if request.path == "/abort_requests":
-            for rid in request.json.get("request_ids", []):
-                self.abort(rid)
-            return Answer()
-        if request.path in ("/model_info", "/get_model_info", "/ready"):
-            return Answer(status=404, body=b'{"detail":"Not Found"}')
-        return super().answer_control(request)
+        """vLLM's own control routes."""
+        if given := self.control_answers.get(request.path):
+            return Answer(status=given[0], body=given[1])
+        answer = self._answer_plain(request)
+        if answer is None and self.has_dev_routes:
+            answer = self._answer_dev(request)
+        return _MISSING if answer is None else answer
+
+    def _answer_plain(self, request: RecordedRequest) -> Answer | None:
+        match request.path:
+            case "/version":
+                return _say({"version": self.version})
+            case "/health":
+                return Answer(body=b"")
+            case "/v1/models":
+                entry = {"id": "scripted", "object": "model", "max_model_len": self.context_length}
+                return _say({"object": "list", "data": [entry]})
+            case "/inference/v1/abort_requests" if self.has_generate_route:
+                self._abort_named(request)
+                return Answer(body=b"")
+            case "/inference/v1/generate" | "/inference/v1/abort_requests":
+                message = "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them."
+                return _fail(403, message, "PermissionDeniedError")
+            case _:
+                return None
+
+    def _answer_dev(self, request: RecordedRequest) -> Answer | None:
+        match request.path:
+            case "/is_paused":
+                return _say({"is_paused": self.is_paused})
+            case "/weight_info":
+                return _say({"weight_version": self.weight_version})
+            case "/abort_requests":
+                return _say({"status": "aborted", "aborted": self._abort_named(request)})
+            case "/pause":
+                self.pause(request.query.removeprefix("mode=") or "abort")
+                return _say({"status": "paused"})
+            case "/resume":
+                self.resume()
+                return _say({"status": "resumed"})
+            case "/reset_prefix_cache":
+                is_free = not self.in_flight or "reset_running_requests=true" in request.query
+                return _say({"success": is_free})
+            case "/collective_rpc":
+                return _say({"results": [None]})
+            case "/update_weight_version":
+                self.weight_version = str(request.json["new_version"])
+                return _say({"success": True, "new_version": self.weight_version})
+            case _:
+                return None
+
+    def _abort_named(self, request: RecordedRequest) -> int:
+        """End the calls with these ids, which are the ones with their route's prefix; no ids mean all."""
+        names: list[str] = request.json.get("request_ids") or [call.rid for call in self._in_flight]
+        for call in self._in_flight:
+            if call.rid in names:
+                call.aborted.set()
+        return len(names)
 
     def read_asked(self, request: RecordedRequest) -> JsonObject:
-        """The call under SGLang's names."""
+        """The call under SGLang's names; its id is the one that aborts must name."""
         params = request.json.get("sampling_params", request.json)
+        rid = request.header("x-request-id") or request.json.get("request_id")
         return {
             "input_ids": request.json.get("token_ids", request.json.get("prompt")),
-            "rid": request.json.get("request_id"),
+            "rid": f"generate-tokens-{rid}" if request.path == GENERATE else f"cmpl-{rid}-0",
             "return_routed_experts": False,
             "routed_experts_start_len": params.get("routed_experts_prompt_start", 0),
         }
 
+    def refuse(self, request: RecordedRequest, asked: JsonObject) -> Answer | None:
+        """What vLLM says to a call that it cannot serve, which a stream says in its first event."""
+        refusal = self._find_refusal(request, len(asked["input_ids"]), asked["routed_experts_start_len"])
+        if refusal is None or not request.json.get("stream") or request.path != GENERATE:
+            return refusal
+        return Answer(body=b"data: " + refusal.body + b"\n\ndata: [DONE]\n\n", headers=_EVENT_STREAM)
+
+    def _find_refusal(self, request: RecordedRequest, prompt: int, start: int) -> Answer | None:
+        limit = self.context_length
+        if self._is_refusing:
+            message = "Generation is paused. Please retry after it resumes."
+            return _fail(503, message, "ServiceUnavailableError")
+        if not 0 <= start <= prompt:
+            message = f"routed_experts_prompt_start must be between 0 and the prompt length ({prompt}), inclusive."
+            return _fail(400, message, "BadRequestError")
+        if request.path == COMPLETIONS:
+            if prompt + (request.json.get("max_tokens") or 16) <= limit:
+                return None
+            message = f"This model's maximum context length is {limit} tokens. However, your prompt contains {prompt}"
+            return _fail(400, f"{message} input tokens, which exceeds this limit.", "BadRequestError")
+        if prompt < limit:
+            return None
+        message = f"The decoder prompt (length {prompt}) is longer than the maximum model length of {limit}."
+        return _fail(400, message, "BadRequestError")
+
     def stream(self, request: RecordedRequest, value: JsonObject, chunk_ids: int) -> bytes | None:
-        """A streamed reply of the generate route: each event holds what is new, the last ones the rest."""
-        if request.path != "/inference/v1/generate" or not request.json.get("stream"):
+        """A streamed reply: each event holds what is new, the last but one how it ended, the last the counts."""
+        if not request.json.get("stream"):
             return None
         choice = value["choices"][0]
         ids: list[int] = choice["token_ids"]
-        events: list[JsonObject] = []
-        for start in range(0, len(ids), chunk_ids):
+        top = {name: item for name, item in value.items() if name not in ("choices", "usage")}
+        no_usage: JsonObject = {"usage": None} if request.path == GENERATE else {}
+        late = {"finish_reason", "stop_reason", "routed_experts", "weight_versions"} & choice.keys()
+        chunks: list[JsonObject] = []
+        for start in range(0, max(1, len(ids)), chunk_ids):
             stop = min(start + chunk_ids, len(ids))
-            content = choice["logprobs"]["content"][start:stop]
-            events.append({"index": 0, "token_ids": ids[start:stop], "logprobs": {"content": content}})
-        ending = {name: item for name, item in choice.items() if name not in ("token_ids", "logprobs", "message")}
-        chunks: list[JsonObject] = [
-            {"request_id": value["request_id"], "choices": [event]} for event in [*events, ending]
-        ]
-        chunks.append({"request_id": value["request_id"], "choices": [], "usage": value["usage"]})
-        lines = [b"data: " + dump_reply(chunk) + b"\n\n" for chunk in chunks]
-        return b"".join([*lines, b"data: [DONE]\n\n"])
+            part = {**choice, "token_ids": ids[start:stop], "logprobs": _cut(choice["logprobs"], start, stop)}
+            part.pop("prompt_token_ids", None)
+            part |= {name: choice[name] if stop == len(ids) else None for name in late}
+            if request.path == COMPLETIONS:
+                part.pop("routed_experts", None)
+            chunks.append({**top, **no_usage, "choices": [part]})
+        if (request.json.get("stream_options") or {}).get("include_usage"):
+            chunks.append({**top, "choices": [], "usage": value["usage"]})
+        return b"".join([*(b"data: " + dump_reply(chunk) + b"\n\n" for chunk in chunks), b"data: [DONE]\n\n"])
 
     def render(
         self, request: RecordedRequest, asked: JsonObject, reply: ScriptedReply, sampled: Sampled, meta: JsonObject
     ) -> JsonObject:
         """The reply's body on the route that was called."""
         prompt: list[int] = asked["input_ids"]
-        logprobs = [-9999.0 if lp == float("-inf") else lp for lp in sampled.logprobs]
+        params = request.json.get("sampling_params", request.json)
         choice: JsonObject = {
             "index": 0,
             "finish_reason": "stop" if sampled.finish_reason == "tool_calls" else sampled.finish_reason,
-            "stop_reason": None,
+            "stop_reason": reply.matched_stop,
             "token_ids": list(sampled.ids),
-            "weight_versions": meta.get("weight_versions"),
+            "routed_experts": None,
+            "logprobs": None if params.get("logprobs") is None else _spell_logprobs(sampled, request.path),
         }
-        if request.path == "/v1/completions":
-            choice |= {"text": reply.text, "logprobs": {"token_logprobs": logprobs}, "prompt_token_ids": prompt}
-        else:
-            content = [{"token_id": i, "logprob": lp} for i, lp in zip(sampled.ids, logprobs, strict=False)]
-            choice["logprobs"] = {"content": content}
-            if self.parses:
-                calls = list(reply.tool_calls)
-                choice["message"] = {"role": "assistant", "content": reply.text, "reasoning": reply.reasoning}
-                choice["message"] |= {"tool_calls": calls} if calls else {}
         if self.moe is not None and not sampled.is_waiting_abort:
             choice["routed_experts"] = self._encode_rows([*prompt, *sampled.ids], asked, reply)
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(sampled.ids)}
-        return {"request_id": asked["rid"], "model": "scripted", "choices": [choice], "usage": usage}
+        usage["total_tokens"] = sum(usage.values())
+        if request.path == COMPLETIONS:
+            choice |= {"text": reply.text, "prompt_token_ids": prompt}
+            if params.get("return_weight_versions") and self.refuses_while_paused:
+                choice["weight_versions"] = self._list_versions(reply, sampled)
+            name = str(asked["rid"]).removesuffix("-0")
+            return {"id": name, "object": "text_completion", "model": "scripted", "choices": [choice], "usage": usage}
+        choice["weight_versions"] = self._list_versions(reply, sampled)
+        top: JsonObject = {"request_id": asked["rid"], "output_mode": "tokens", "model": "scripted"}
+        return {**top, "choices": [choice], "usage": usage}
+
+    def _list_versions(self, reply: ScriptedReply, sampled: Sampled) -> list[JsonObject]:
+        version, count = reply.weight_version or self.weight_version, len(sampled.ids)
+        spans = reply.spans or ([(version, 0, count)] if count else [])
+        return [{"version": label, "start": start, "end": stop} for label, start, stop in spans]
 
     def _encode_rows(self, path: list[int], asked: JsonObject, reply: ScriptedReply) -> str:
         assert self.moe is not None
@@ -106,3 +208,28 @@ class ScriptedVllm(ScriptedEngine):
         file = io.BytesIO()
         np.save(file, rows.astype(np.uint8))
         return pybase64.b64encode_as_string(file.getvalue())
+
+
+def _say(value: JsonObject) -> Answer:
+    return Answer(body=orjson.dumps(value))
+
+
+def _fail(status: int, message: str, kind: str) -> Answer:
+    error = {"message": message, "type": kind, "param": None, "code": status}
+    return Answer(status=status, body=orjson.dumps({"error": error}))
+
+
+def _clamp(logprob: float | None) -> float:
+    return -9999.0 if logprob is None or not logprob >= -9999.0 else logprob
+
+
+def _spell_logprobs(sampled: Sampled, path: str) -> JsonObject:
+    values = [_clamp(logprob) for logprob in sampled.logprobs]
+    if path == COMPLETIONS:
+        return {"token_logprobs": values}
+    pairs = zip(sampled.ids, values, strict=False)
+    return {"content": [{"token_id": index, "logprob": value, "rank": 1} for index, value in pairs]}
+
+
+def _cut(logprobs: JsonObject | None, start: int, stop: int) -> JsonObject | None:
+    return None if logprobs is None else {name: entries[start:stop] for name, entries in logprobs.items()}
