@@ -55,9 +55,7 @@ async def check_engines(config: ResolvedConfig) -> None:
         reports = await check_routes(config, client)
     finally:
         await client.close()
-    problems = [
-        f"{report.url}: {problem}" for report in reports for problem in (report.error, *report.problems) if problem
-    ]
+    problems = [f"{each.report.url}: {each.verdict.reason}" for each in reports if each.verdict.reason]
     if problems:
         raise ConfigError("\n".join(["--strict-probe found engines that cannot serve", *problems]))
 

@@ -54,6 +54,7 @@ def test_show_prints_what_follows_from_the_options() -> None:
         "tools-change": "fork",
         "truncated": "close",
         "rows-asked-for": "all",
+        "wire": "chat, or generate under prefill/decode disaggregation",
         "ports": [30100, 30101],
     }
 
@@ -80,3 +81,8 @@ def test_check_is_content_with_warnings() -> None:
 def test_a_value_that_cannot_be_read_ends_both(command: str) -> None:
     status, out, err = invoke(command, "--gate-timeout", "soon")
     assert (status, out, err) == (2, "", "error: --gate-timeout should be a valid number, got 'soon'\n")
+
+
+def test_a_wire_that_was_chosen_is_shown() -> None:
+    _, out, _ = invoke("show", "--engine-wire", "chat", "--json")
+    assert json.loads(out)["derived"]["wire"]["value"] == "chat"

@@ -3,12 +3,13 @@
 1. Turns ask for the rows they add in every pause mode but retract.
 2. v1 reads sessions linear, v2 as a tree; a choice that was not made follows the session's kind.
 3. Workers listen on consecutive ports; port 0 stays 0 for each.
+4. The wire is chosen by whoever names one; the default that a trainer's namespace is filled with names none.
 """
 
 import pytest
 
-from turnkeeper.choices import HistoryKind, OnToolsChange, OnTruncated
-from turnkeeper.config.load import load
+from turnkeeper.choices import EngineWire, HistoryKind, OnToolsChange, OnTruncated
+from turnkeeper.config.load import Source, load
 from turnkeeper.config.resolve import resolve
 
 
@@ -46,3 +47,17 @@ def test_workers_listen_on_consecutive_ports(port: int, ports: tuple[int, ...]) 
 def test_an_instance_without_a_name_gets_one() -> None:
     assert resolve(load({"session_server_instance_id": "a"})).instance_id == "a"
     assert resolve(load({})).instance_id != resolve(load({})).instance_id
+
+
+@pytest.mark.parametrize(
+    ("given", "source", "wire"),
+    [
+        ({}, Source.FLAG, None),
+        ({"engine_wire": "chat"}, Source.FLAG, EngineWire.CHAT),
+        ({"engine_wire": "generate"}, Source.FLAG, EngineWire.GENERATE),
+        ({"engine_wire": "chat"}, Source.NAMESPACE, None),
+        ({"engine_wire": "generate"}, Source.NAMESPACE, EngineWire.GENERATE),
+    ],
+)
+def test_a_wire_is_chosen_by_whoever_names_one(given: dict[str, str], source: Source, wire: EngineWire | None) -> None:
+    assert resolve(load(given, source=source)).engine_wire is wire

@@ -193,7 +193,7 @@ async def test_streamed_ids_are_the_ids_of_the_reply(subject: Subject) -> None:
 
 async def test_a_probe_finds_it_serving_then_paused(subject: Subject) -> None:
     [report] = await subject.engine.probe()
-    assert (report.url, report.state, report.problems) == (subject.url, EngineState.SERVING, ())
+    assert (report.url, report.state, report.error) == (subject.url, EngineState.SERVING, "")
     await subject.pause()
     [report] = await subject.engine.probe()
     assert report.state is EngineState.PAUSED

@@ -3,8 +3,11 @@
 Runs where the routers are installed: ``SGLANG_ROUTER`` and ``SMG`` name their executables (PyPI ``sglang-router`` and
 ``smg``, each in an environment of its own), else they are looked for on the path.
 
-1. smg keeps what a turn needs; sglang-router does not, and the probe says so and that the router is at fault.
+1. smg keeps what a turn needs; sglang-router does not, and the probe says so and that the router is at fault: in
+   /health of a server that nobody told to be strict, and in the answer to its first turn.
 2. Behind smg a turn runs with its rows, an abort reaches the worker, and the workers' state is the router's.
+3. Both list a prefill/decode pair as one, so that turns take the generate route there. smg joins no rows of the prefill
+   worker to those of the decode worker, and sglang-router passes none on: the probe says so.
 """
 
 import asyncio
@@ -18,6 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from probekit import build_engine, probing_site
+from servicekit import user
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines.engine import EngineState, GenerateRequest
 from turnkeeper.engines.http import EngineClient
@@ -26,6 +31,7 @@ from turnkeeper.engines.sglang import SglangEngine
 from turnkeeper.errors import EngineError
 from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
 from turnkeeper.testing.engine import ScriptedEngine
+from turnkeeper.testing.pair import ScriptedPair
 from turnkeeper.testing.script import MoeShape, scripted_rows
 from turnkeeper.testing.serve import running
 
@@ -47,19 +53,15 @@ def find_free_port() -> int:
 
 
 @asynccontextmanager
-async def router_in_front_of(command: str, worker: str, client: EngineClient) -> AsyncGenerator[str]:
+async def router_in_front_of(
+    command: str, worker: str, client: EngineClient, *, prefill: str | None = None
+) -> AsyncGenerator[str]:
+    """Run a router before one worker, which is the decode worker of a pair where a prefill worker is given."""
     port, metrics_port = find_free_port(), find_free_port()
-    arguments = [
-        "launch",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--worker-urls",
-        worker,
-        "--policy",
-        "round_robin",
-    ]
+    workers = ["--worker-urls", worker]
+    if prefill is not None:
+        workers = ["--pd-disaggregation", "--prefill", prefill, "9001", "--decode", worker]
+    arguments = ["launch", "--host", "127.0.0.1", "--port", str(port), *workers, "--policy", "round_robin"]
     process = await asyncio.create_subprocess_exec(
         command,
         *arguments,
@@ -72,7 +74,7 @@ async def router_in_front_of(command: str, worker: str, client: EngineClient) ->
     url = f"http://127.0.0.1:{port}"
     try:
         async with asyncio.timeout(60):
-            while not await is_ready(url, client):  # noqa: ASYNC110 - a foreign process has no event to wait for
+            while not await is_ready(url, client, workers=1 if prefill is None else 2):  # noqa: ASYNC110 - a foreign process has no event to wait for
                 await asyncio.sleep(0.2)
         yield url
     finally:
@@ -80,12 +82,12 @@ async def router_in_front_of(command: str, worker: str, client: EngineClient) ->
         await process.wait()
 
 
-async def is_ready(url: str, client: EngineClient) -> bool:
+async def is_ready(url: str, client: EngineClient, *, workers: int) -> bool:
     try:
         reply = await client.call("GET", f"{url}/readiness", timeout_s=2.0)
     except EngineError:
         return False
-    return reply.status == 200 and b'"healthy_workers":1' in reply.body
+    return reply.status == 200 and f'"healthy_workers":{workers}'.encode() in reply.body
 
 
 @pytest.fixture
@@ -97,7 +99,8 @@ async def client() -> AsyncGenerator[EngineClient]:
 
 async def check(client: EngineClient, url: str) -> tuple[str, ...]:
     question = Question(prompt_ids=freeze_ids([11, 12, 13, 14, 15]), shape=SHAPE)
-    return (await check_route(url, client, question, connect=lambda each: SglangEngine(each, client))).problems
+    found = await check_route(url, client, question, connect=lambda each: SglangEngine(each, client))
+    return (found.verdict.reason,) if found.verdict.reason else ()
 
 
 @pytest.mark.skipif(SGLANG_ROUTER is None, reason="sglang-router is not installed (set SGLANG_ROUTER)")
@@ -130,3 +133,62 @@ async def test_behind_smg_a_turn_has_its_rows_and_an_abort_its_worker(client: En
     assert (serving.url, serving.state, serving.weight_version) == (url, EngineState.SERVING, "4")
     assert paused.state is EngineState.PAUSED
     assert ("/abort_request", {"rid": "r-1", "abort_all": False}) in [(c.path, c.json) for c in engine.requests]
+
+
+@pytest.mark.skipif(SGLANG_ROUTER is None, reason="sglang-router is not installed (set SGLANG_ROUTER)")
+async def test_a_server_behind_sglang_router_names_it(client: EngineClient) -> None:
+    engine = ScriptedEngine(moe=MoeShape())
+    async with (
+        running(engine) as worker,
+        router_in_front_of(str(SGLANG_ROUTER), worker, client) as url,
+        probing_site(engine, url) as site,
+    ):
+        turn = await site.chat(await site.create(), [user("hi")])
+        health = (await site.call("GET", "/health")).json()
+    blamed = f"the router at {url} (sglang-router) is at fault, since its worker {worker}"
+    assert blamed in health["problems"][0]
+    assert (turn.status, turn.json()["error"]["code"]) == (502, "engine_protocol")
+    assert blamed in turn.json()["error"]["message"]
+    assert not engine.generations
+
+
+@pytest.mark.skipif(SMG is None, reason="smg is not installed (set SMG)")
+async def test_a_server_behind_smg_takes_turns(client: EngineClient) -> None:
+    engine = build_engine(moe=MoeShape())
+    async with (
+        running(engine) as worker,
+        router_in_front_of(str(SMG), worker, client) as url,
+        probing_site(engine, url) as site,
+    ):
+        turn = await site.chat(await site.create(), [user("hi")])
+        health = (await site.call("GET", "/health")).json()
+    assert turn.status == 200
+    assert (health["problems"], [each["route"] for each in health["engines"]]) == ([], ["sound"])
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        pytest.param(SMG, "take a router that joins the rows of the prefill worker", id="smg"),
+        pytest.param(SGLANG_ROUTER, "(sglang-router) in front of prefill and decode workers", id="sglang-router"),
+    ],
+)
+@pytest.mark.parametrize("stale_rows", [False, True])
+async def test_a_pair_behind_a_router_that_joins_no_rows_is_named(
+    client: EngineClient, command: str | None, said: str, stale_rows: bool
+) -> None:
+    if command is None:
+        pytest.skip("the router is not installed (set SGLANG_ROUTER and SMG)")
+    pair = ScriptedPair(stale_rows=stale_rows)
+    async with (
+        running(pair.prefill) as prefill,
+        running(pair.decode) as decode,
+        router_in_front_of(command, decode, client, prefill=prefill) as url,
+        probing_site(pair.decode, url) as site,
+    ):
+        turn = await site.chat(await site.create(), [user("hi")])
+        health = (await site.call("GET", "/health")).json()
+    assert health["engines"][0]["wire"] == "generate"
+    assert turn.status == 502
+    assert said in turn.json()["error"]["message"]
+    assert said in health["problems"][0]

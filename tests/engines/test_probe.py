@@ -3,11 +3,13 @@
 1. A sound route has no problem, with rows and without.
 2. A missing flag, a whole payload, prompt rows that no forward produced, a build without the indexer: each is named.
 3. A router that drops fields is told from an engine at fault by asking its workers directly.
-4. An engine that is not there or paused is a state, not a problem; one that gives no answer is said to.
+4. An engine that is not there or paused is a state, not a problem; one that gives no answer is said to, and its call is
+   ended. Neither makes a route unfit, as an engine's own refusal of the probe stops no turn.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -16,14 +18,17 @@ import orjson
 import pybase64
 import pytest
 
+from turnkeeper.choices import OnBadRows
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines.engine import EngineState
 from turnkeeper.engines.http import EngineClient, HttpReply
-from turnkeeper.engines.probe import Question, check_route, explain, read_router_name
+from turnkeeper.engines.probe import Question, check_route, read_router_name
 from turnkeeper.engines.sglang import SglangEngine
+from turnkeeper.engines.verdict import RouteState, Verdict, explain, judge_error
+from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, EngineTimeoutError, TurnkeeperError
 from turnkeeper.routing import RoutingShape
 from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
-from turnkeeper.testing.script import MoeShape, ScriptedReply
+from turnkeeper.testing.script import MoeShape
 from turnkeeper.testing.serve import running
 
 SHAPE = RoutingShape(layers=2, topk=2, experts=8)
@@ -39,10 +44,17 @@ async def client() -> AsyncGenerator[EngineClient]:
 
 async def check(client: EngineClient, url: str, *, timeout_s: float = 5.0, **asked: Any) -> tuple[str, ...]:
     question = Question(prompt_ids=IDS, **asked)
-    report = await check_route(
+    found = await check_route(
         url, client, question, connect=lambda each: SglangEngine(each, client), timeout_s=timeout_s
     )
-    return report.problems
+    return (found.verdict.reason,) if found.verdict.reason else ()
+
+
+def answering(**reply: Any) -> ScriptedEngine:
+    """An engine whose answer to the probe is this one."""
+    engine = ScriptedEngine(moe=MoeShape())
+    engine.probe_reply = replace(engine.probe_reply, **reply)
+    return engine
 
 
 class DroppingRouter:
@@ -82,9 +94,9 @@ async def test_a_sound_route_has_no_problem(client: EngineClient, shape: Routing
     engine = ScriptedEngine(moe=MoeShape())
     async with running(engine) as url:
         assert await check(client, url, shape=shape, use_addition_r3=addition, wants_indexer=True) == ()
-    sent = engine.generations[0].json
+    sent = engine.probes[0].json
     assert ("routed_experts_start_len" in sent) == (shape is not None and addition)
-    assert len(engine.generations) == 1
+    assert len(engine.probes) == 1
 
 
 def _send_whole(value: dict[str, Any]) -> None:
@@ -105,13 +117,13 @@ def _spoil_prompt_rows(value: dict[str, Any]) -> None:
     [
         pytest.param(ScriptedEngine(), {"shape": SHAPE}, "--enable-return-routed-experts", id="flag missing"),
         pytest.param(
-            ScriptedEngine(default=ScriptedReply(edit=_send_whole), moe=MoeShape()),
+            answering(edit=_send_whole),
             {"shape": SHAPE},
             "ignored routed_experts_start_len",
             id="start dropped",
         ),
         pytest.param(
-            ScriptedEngine(default=ScriptedReply(edit=_spoil_prompt_rows), moe=MoeShape()),
+            answering(edit=_spoil_prompt_rows),
             {"shape": SHAPE},
             "prefill/decode",
             id="disaggregated",
@@ -121,7 +133,7 @@ def _spoil_prompt_rows(value: dict[str, Any]) -> None:
         ),
         pytest.param(ScriptedEngine(), {"wants_indexer": True}, "indexer_topk", id="no indexer"),
         pytest.param(ScriptedEngine(context_length=4), {}, "context length", id="length refused"),
-        pytest.param(ScriptedEngine(default=ScriptedReply(status=401)), {}, "answered 401", id="key refused"),
+        pytest.param(answering(status=401), {}, "answered 401", id="key refused"),
     ],
 )
 async def test_an_engine_at_fault_is_named(
@@ -180,18 +192,22 @@ async def test_an_engine_that_is_not_there_or_paused_is_a_state(client: EngineCl
     async with running(engine) as url:
         assert await check(client, url) == ()
     with unreachable_url() as url:
-        assert await check(client, url) == ()
-    assert not engine.generations
+        [reason] = await check(client, url)
+        assert url in reason
+    assert not engine.probes
 
 
 async def test_an_engine_that_gives_no_answer_is_said_to(client: EngineClient) -> None:
-    async with running(ScriptedEngine(default=ScriptedReply(wait=asyncio.Event()))) as url:
+    async with running(engine := answering(wait=asyncio.Event())) as url:
         [problem] = await check(client, url, timeout_s=0.05)
     assert "no answer within 0.05 s" in problem
+    aborted = [call.json["rid"] for call in engine.requests if call.path == "/abort_request"]
+    assert aborted == [engine.probes[0].json["rid"]]
 
 
 def test_one_sound_worker_is_enough_to_blame_the_router() -> None:
-    text = explain("http://r", "p", {"http://a": "bad", "http://b": ""}, name="smg")
+    bad = Verdict(state=RouteState.UNFIT, reason="bad")
+    text = explain("http://r", "p", {"http://a": bad, "http://b": Verdict(state=RouteState.SOUND)}, name="smg")
     assert "http://r (smg)" in text
     assert "http://b" in text
 
@@ -209,3 +225,34 @@ def test_routers_are_told_by_how_they_refuse(
     status: int, headers: tuple[tuple[str, str], ...], body: bytes, name: str
 ) -> None:
     assert read_router_name(HttpReply(url="http://r", status=status, headers=headers, body=body)) == name
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "is_fatal"),
+    [
+        pytest.param(EngineProtocolError("no meta_info"), RouteState.UNFIT, True, id="broken"),
+        pytest.param(EngineProtocolError("bad rows", fault="repeated"), RouteState.UNFIT, True, id="rows"),
+        pytest.param(EngineRefusedError("no", engine_status=400), RouteState.UNFIT, False, id="refused"),
+        pytest.param(
+            EngineRefusedError("request received without bootstrap room id", engine_status=400),
+            RouteState.UNFIT,
+            True,
+            id="half a pair",
+        ),
+        pytest.param(EngineError("no", engine_status=401), RouteState.UNFIT, False, id="key"),
+        pytest.param(EngineError("reset"), RouteState.UNCHECKED, False, id="gone"),
+        pytest.param(EngineError("busy", engine_status=503), RouteState.UNCHECKED, False, id="paused"),
+        pytest.param(EngineRefusedError("busy", engine_status=429), RouteState.UNCHECKED, False, id="busy"),
+        pytest.param(EngineTimeoutError("late"), RouteState.UNCHECKED, False, id="late"),
+    ],
+)
+def test_what_an_error_says_of_a_route(error: TurnkeeperError, state: RouteState, is_fatal: bool) -> None:
+    verdict = judge_error(error)
+    assert (verdict.state, verdict.is_fatal) == (state, is_fatal)
+    assert error.message in verdict.reason
+
+
+def test_rows_that_turns_would_mask_stop_no_turn() -> None:
+    bad = EngineProtocolError("bad rows", fault="repeated")
+    assert not judge_error(bad, OnBadRows.MASK).is_fatal
+    assert judge_error(EngineProtocolError("no routed_experts"), OnBadRows.MASK).is_fatal

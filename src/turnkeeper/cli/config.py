@@ -76,6 +76,10 @@ def derive(loaded: Loaded) -> dict[str, dict[str, object]]:
             "value": "added" if config.use_addition_r3 else "all",
             "from": "pause-generation-mode",
         },
+        "wire": {
+            "value": config.engine_wire or "chat, or generate under prefill/decode disaggregation",
+            "from": "engine-wire",
+        },
         "ports": {"value": config.ports, "from": "session-server-port, session-server-workers"},
     }
 

@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from turnkeeper.choices import HistoryKind, OnToolsChange, OnTruncated, PauseMode
-from turnkeeper.config.load import Loaded, Origin, load
+from turnkeeper.choices import EngineWire, HistoryKind, OnToolsChange, OnTruncated, PauseMode
+from turnkeeper.config.load import Loaded, Origin, Source, load
 from turnkeeper.config.parser import parse_flags
 from turnkeeper.config.rule import Entry
 from turnkeeper.config.rules import check
@@ -37,6 +37,9 @@ class ResolvedConfig:
     """None: each session's history decides, see `get_on_truncated`."""
     use_addition_r3: bool
     """Whether turns ask for the rows they add, not for all rows: the pause mode leaves earlier rows as they are."""
+    engine_wire: EngineWire | None
+    """Which route of SGLang generates; None, where nobody chose: chat, and generate under prefill/decode
+    disaggregation."""
     ports: tuple[int, ...]
     """One for each worker; a 0 takes a free one."""
     instance_id: str
@@ -72,11 +75,19 @@ def resolve(loaded: Loaded, *, warnings: tuple[str, ...] = ()) -> ResolvedConfig
         on_tools_change=history.on_tools_change,
         on_truncated=history.on_truncated,
         use_addition_r3=settings.engine.pause_generation_mode is not PauseMode.RETRACT,
+        engine_wire=_find_chosen_wire(loaded),
         ports=tuple(first and first + worker for worker in range(server.session_server_workers)),
         instance_id=server.session_server_instance_id or uuid.uuid4().hex,
         warnings=warnings,
         origins=loaded.origins,
     )
+
+
+def _find_chosen_wire(loaded: Loaded) -> EngineWire | None:
+    """The wire that somebody asked for; a trainer's namespace holds the default of what nobody did."""
+    wire, source = loaded.settings.engine.engine_wire, loaded.origins["engine_wire"].source
+    is_default = source is Source.DEFAULT or (source is Source.NAMESPACE and wire is EngineWire.CHAT)
+    return None if is_default else wire
 
 
 def load_command_line(

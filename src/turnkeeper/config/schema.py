@@ -94,9 +94,9 @@ class Engine(Section):
     engine: EngineKind = EngineKind.AUTO
     """Whose wire the engine speaks; `auto` asks it."""
     engine_wire: EngineWire = EngineWire.CHAT
-    """Route that generates: `chat` lets the engine parse replies, `generate` parses them here."""
+    """Route that generates. Unset: `chat`, and `generate` where prefill and decode run on separate servers."""
     strict_probe: bool = False
-    """Fail at start if an engine does not answer or cannot do what is asked of it."""
+    """Fail at start if an engine does not answer or cannot do what is asked of it; else /health says so."""
     pause_generation_mode: PauseMode = PauseMode.RETRACT
     """How the trainer pauses the engines for a weight update."""
     on_abort: OnAbort = OnAbort.RESTART

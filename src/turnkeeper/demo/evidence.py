@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.demo.agent import Outcome
+from turnkeeper.engines.probe import PROBE_SESSION
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import Sample, decode_samples
@@ -65,7 +66,8 @@ class Evidence:
     """A run, from every side."""
 
     calls: tuple[EngineCall, ...]
-    """Of all engines, each engine's in the order in which they ended."""
+    """Of all engines, each engine's in the order in which they ended; without the probes that a session server makes
+    for itself, which belong to no session."""
     sessions: tuple[Collected, ...]
     outcomes: tuple[Outcome, ...]
     run: JsonObject
@@ -97,6 +99,7 @@ def read_evidence(folder: Path) -> Evidence:
             call
             for trace in sorted(folder.glob("engine-*.trace.jsonl"))
             for call in map(parse_call, _read_lines(trace))
+            if call.session_id != PROBE_SESSION
         ),
         sessions=tuple(_read_session(path) for path in sorted((folder / "sessions").glob("*.json"))),
         outcomes=tuple(Outcome(**line) for line in _read_lines(folder / "outcomes.jsonl")),

@@ -5,8 +5,10 @@ Owns the choice between wires, and finding it out by asking where the operator l
 """
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from turnkeeper.choices import EngineKind, EngineWire
+from turnkeeper.engines.disaggregation import FittingSglangEngine
 from turnkeeper.engines.engine import (
     Engine,
     EngineReport,
@@ -25,15 +27,19 @@ from turnkeeper.engines.sglang import CONTROL_TIMEOUT_S, SglangEngine
 from turnkeeper.engines.vllm import VllmEngine
 from turnkeeper.errors import EngineError
 
+Guard: TypeAlias = Callable[[str, Engine], Engine]
+"""Wraps the engine of a URL."""
+
 
 def connect_engines(
     urls: Sequence[str],
     client: EngineClient,
     *,
     kind: EngineKind,
-    wire: EngineWire,
+    wire: EngineWire | None,
     parse: ParseMessage,
     now: Callable[[], float],
+    guard: Guard | None = None,
 ) -> Engine:
     """The engines at these URLs behind one seam. Nothing is called yet.
 
@@ -41,23 +47,30 @@ def connect_engines(
         urls: at least one.
         client: shared by all; the caller closes it.
         kind: whose wire they speak, or auto.
-        wire: which route of SGLang generates.
+        wire: which route of SGLang generates; None takes the one that suits each server.
         parse: reads ids into messages, for wires that answer ids alone.
         now: a monotonic clock, in seconds.
+        guard: wraps the engine of each URL.
     """
-    plain = [url.rstrip("/") for url in urls]
-    members = [Member(url=url, engine=_connect(url, client, kind, wire, parse)) for url in dict.fromkeys(plain)]
+    members: list[Member] = []
+    for url in dict.fromkeys(url.rstrip("/") for url in urls):
+        engine = _connect(url, client, kind, wire, parse)
+        members.append(Member(url=url, engine=guard(url, engine) if guard is not None else engine))
     return members[0].engine if len(members) == 1 else EnginePool(members, now=now)
 
 
-def _connect(url: str, client: EngineClient, kind: EngineKind, wire: EngineWire, parse: ParseMessage) -> Engine:
+def _connect(url: str, client: EngineClient, kind: EngineKind, wire: EngineWire | None, parse: ParseMessage) -> Engine:
     if kind is EngineKind.AUTO:
         return UnknownEngine(url, client, lambda found: _connect(url, client, found, wire, parse))
     if kind is EngineKind.VLLM:
         return VllmEngine(url, client, parse)
-    if wire is EngineWire.GENERATE:
-        return SglangGenerateEngine(url, client, parse)
-    return SglangEngine(url, client)
+    match wire:
+        case EngineWire.CHAT:
+            return SglangEngine(url, client)
+        case EngineWire.GENERATE:
+            return SglangGenerateEngine(url, client, parse)
+        case None:
+            return FittingSglangEngine(url, client, parse)
 
 
 async def detect_kind(url: str, client: EngineClient) -> EngineKind:

@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from turnkeeper.choices import EngineWire
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import VersionSpan
 from turnkeeper.jsontypes import JsonObject, Message
@@ -148,8 +149,12 @@ class EngineReport:
     """The longest prompt plus reply, in tokens, as the engine states it."""
     can_abort: bool = True
     """Whether an abandoned call can be ended: false for a router that names no workers."""
-    problems: tuple[str, ...] = ()
-    """What makes the route unfit for turns, each sentence naming the flag or router at fault."""
+    workers: tuple[str, ...] = ()
+    """The URLs that a router lists; empty for an engine."""
+    is_disaggregated: bool = False
+    """Whether prompts are prefilled by one server and continued by another (prefill/decode disaggregation)."""
+    wire: EngineWire | None = None
+    """The route that turns take, where the wire has a choice."""
     error: str = ""
     """Why it is unreachable."""
 

@@ -110,6 +110,10 @@ class Gate:
             retry_after_s=max(1, min(30, ceil(timeout_s / 10))),
         )
 
+    async def wait_until_closed(self) -> None:
+        """Return once the gate is closed, however long that takes."""
+        await self._closed.wait()
+
     async def wait_closed(self, timeout_s: float, signal: asyncio.Event) -> bool:
         """Wait for a pause; False when none began in time, or when ``signal`` was set."""
         if not self.is_open:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import orjson
 
+from turnkeeper.choices import EngineWire
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds, freeze_ids, join_ids
 from turnkeeper.core.turn import FinishReason
 from turnkeeper.engines.engine import GenerateRequest, Generation, IdsSink
@@ -248,6 +249,8 @@ async def stream_events(
 
 class SglangGenerateEngine(SglangEngine):
     """One SGLang server, or one router in front of several, on the generate wire."""
+
+    wire: EngineWire = EngineWire.GENERATE
 
     def __init__(self, url: str, client: EngineClient, parse: ParseMessage) -> None:
         """Talk to the server at ``url``; ``parse`` reads ids into messages."""

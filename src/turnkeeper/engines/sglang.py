@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import orjson
 
+from turnkeeper.choices import EngineWire
 from turnkeeper.engines.engine import (
     EngineReport,
     EngineState,
@@ -139,6 +140,9 @@ def render_headers(request: GenerateRequest) -> list[tuple[str, str]]:
 class SglangEngine:
     """One SGLang server, or one router in front of several, on the chat wire."""
 
+    wire: EngineWire = EngineWire.CHAT
+    """The route that generates."""
+
     def __init__(self, url: str, client: EngineClient) -> None:
         """Talk to the server at ``url`` through a shared client, which the caller closes."""
         self.url = url.rstrip("/")
@@ -183,7 +187,7 @@ class SglangEngine:
 
     async def probe(self) -> tuple[EngineReport, ...]:
         """Ask for ``/ready`` and ``/model_info``."""
-        return (await probe_server(self.url, self._client),)
+        return (replace(await probe_server(self.url, self._client), wire=self.wire),)
 
     async def close(self) -> None:
         """Nothing to release: the client is the caller's."""
@@ -207,6 +211,19 @@ def read_workers(reply: HttpReply) -> tuple[str, ...]:
         return ()
 
 
+def is_role_split(role: object) -> bool:
+    """Whether a server's role, as ``/model_info`` or a router's list of workers has it, is one half of a pair."""
+    return role in ("prefill", "decode")
+
+
+def lists_split_roles(reply: HttpReply) -> bool:
+    """Whether a router's ``GET /workers`` lists prefill and decode workers; False for any other answer."""
+    try:
+        return any(is_role_split(worker.get("worker_type")) for worker in orjson.loads(reply.body)["workers"])
+    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+        return False
+
+
 async def probe_server(url: str, client: EngineClient) -> EngineReport:
     """What one server says of itself, and a router of its workers.
 
@@ -217,10 +234,11 @@ async def probe_server(url: str, client: EngineClient) -> EngineReport:
         ready = await client.call("GET", f"{url}/ready", timeout_s=CONTROL_TIMEOUT_S)
         info = await client.call("GET", f"{url}/model_info", timeout_s=CONTROL_TIMEOUT_S)
         if info.status == 404:
-            workers = read_workers(await client.call("GET", f"{url}/workers", timeout_s=CONTROL_TIMEOUT_S))
-            if workers:
+            listed = await client.call("GET", f"{url}/workers", timeout_s=CONTROL_TIMEOUT_S)
+            if workers := read_workers(listed):
                 reports = await asyncio.gather(*(probe_server(worker, client) for worker in workers))
-                return join_reports(url, reports)
+                report = join_reports(url, reports)
+                return replace(report, is_disaggregated=report.is_disaggregated or lists_split_roles(listed))
             info = await client.call("GET", f"{url}/get_model_info", timeout_s=CONTROL_TIMEOUT_S)
     except EngineError as error:
         return EngineReport(url=url, state=EngineState.UNREACHABLE, error=str(error))
@@ -241,6 +259,8 @@ def join_reports(url: str, reports: Sequence[EngineReport]) -> EngineReport:
         model=next((report.model for report in found), ""),
         weight_version=versions.pop() if len(versions) == 1 else None,
         context_length=min(lengths, default=None),
+        workers=tuple(sorted(report.url for report in reports)),
+        is_disaggregated=any(report.is_disaggregated for report in reports),
     )
 
 
@@ -255,6 +275,7 @@ def read_report(url: str, ready_status: int, info: Mapping[str, Any]) -> EngineR
         model=str(info.get("model_path") or info.get("served_model_name") or ""),
         weight_version=read_version(info.get("weight_version")),
         context_length=length if isinstance(length, int) and not isinstance(length, bool) else None,
+        is_disaggregated=is_role_split(info.get("disaggregation_mode")),
     )
 
 

@@ -5,7 +5,7 @@ Owns the background look and what it saw last. Tells the gate of pauses; decides
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from turnkeeper.engines.clock import Clock, wait_for_any
 from turnkeeper.engines.engine import Engine, EngineReport, EngineState
@@ -50,6 +50,8 @@ class EngineWatch:
         self._out_of_reach: set[str] = set()
         self.reports: tuple[EngineReport, ...] = ()
         """What the newest look saw; empty before the first."""
+        self.on_look: Callable[[tuple[EngineReport, ...]], object] = lambda _: None
+        """Told of every look, once the gate knows of it."""
 
     @property
     def state(self) -> EngineState:
@@ -80,6 +82,7 @@ class EngineWatch:
                 self._gate.observe(report.url, is_paused=report.state is EngineState.PAUSED)
                 if report.weight_version is not None:
                     self.note_version(report.url, report.weight_version)
+        self.on_look(reports)
         return reports
 
     def note_version(self, url: str, version: str) -> None:

@@ -45,6 +45,8 @@ METRICS: tuple[MetricRow, ...] = (
     _gauge("turnkeeper_turns_in_flight", "Engine calls that run, or wait for their agent to come back."),
     _gauge("turnkeeper_engine_state", "1 for the state that the engines are in.", "state"),
     _gauge("turnkeeper_tokenizer", "1 for the library that makes ids of text.", "backend"),
+    _gauge("turnkeeper_engine_routes", "Engine URLs, by what the probe found of the route to them.", "verdict"),
+    _counter("turnkeeper_probe_tokens", "Tokens that engines sampled for this server's own probes, in no session."),
     _gauge("turnkeeper_event_loop_delay_seconds", "How late the event loop was when it was last looked at."),
     _counter("turnkeeper_sessions_created", "Sessions opened."),
     _counter("turnkeeper_sessions_ended", "Sessions ended, by reason.", "reason"),

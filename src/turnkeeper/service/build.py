@@ -19,7 +19,6 @@ from turnkeeper.engines import (
     Clock,
     Engine,
     EngineClient,
-    EngineReport,
     EngineWatch,
     Gate,
     RunnerOptions,
@@ -28,12 +27,14 @@ from turnkeeper.engines import (
     build_parser,
     connect_engines,
 )
-from turnkeeper.engines.connect import detect_kind
+from turnkeeper.engines.connect import Guard, detect_kind
 from turnkeeper.engines.control import Order, find_control
 from turnkeeper.engines.fleet import is_success
 from turnkeeper.engines.http import choose_pool_size, raise_file_limit
 from turnkeeper.engines.joining import ParseMessage
-from turnkeeper.engines.probe import Question, check_route, find_workers
+from turnkeeper.engines.probe import Question, RouteReport, check_route, find_workers
+from turnkeeper.engines.route import RouteKeeper
+from turnkeeper.engines.verdict import Verdict
 from turnkeeper.errors import ConfigError, EngineError
 from turnkeeper.jsontypes import JsonObject, Message, is_object
 from turnkeeper.matching import load_matcher
@@ -87,13 +88,19 @@ def build_service(config: ResolvedConfig, *, outside: Outside | None = None) -> 
         format_time=time.strftime,
     )
     client = EngineClient(timeout_s=config.timeouts.engine_timeout_s, pool_size=_choose_pool_size(config))
+    outside = outside or Outside.real()
+    gate = Gate(outside.clock)
+    check = partial(check_engine, config, client, build_question(config, checkpoint.config))
+    routes = RouteKeeper(config.engine.backend_url, gate=gate, clock=outside.clock, check=check)
     service = join_service(
         config,
         renderer=renderer,
         checkpoint_config=checkpoint.config,
-        engine=build_engine(config, client, build_parser(renderer)),
+        engine=build_engine(config, client, build_parser(renderer), guard=routes.guard),
         client=client,
-        outside=outside or Outside.real(),
+        outside=outside,
+        gate=gate,
+        routes=routes,
         load_encoder=load_encoder,
     )
     if config.model.tokenizer_backend is TokenizerBackend.FASTOKENS:
@@ -110,10 +117,15 @@ def join_service(
     client: EngineClient,
     outside: Outside,
     load_encoder: LoadEncoder | None = None,
+    gate: Gate | None = None,
+    routes: RouteKeeper | None = None,
 ) -> SessionService:
-    """The same, from parts that are made; without ``load_encoder`` the renderer's tokenizer stays as it is."""
+    """The same, from parts that are made.
+
+    Without ``load_encoder`` the renderer's tokenizer stays as it is; without ``routes`` none is probed.
+    """
     clock = outside.clock
-    gate = Gate(clock)
+    gate = gate or Gate(clock)
     watch = EngineWatch(engine, gate, clock, interval_s=config.timeouts.probe_interval_s)
     runner = TurnRunner(
         engine,
@@ -126,6 +138,9 @@ def join_service(
     )
     publisher, metrics = Publisher(), Metrics()
     publisher.subscribe(lambda _, event: metrics.record(event))
+    if routes is not None:
+        watch.on_look = routes.note_reports
+        routes.on_verdict = partial(_count_probe, metrics)
     turns = TurnService(
         runner=runner,
         watch=watch,
@@ -149,6 +164,7 @@ def join_service(
         engine=engine,
         client=client,
         watch=watch,
+        routes=routes,
         control=EngineControl(
             gate=gate,
             watch=watch,
@@ -195,15 +211,18 @@ def load_checkpoint(config: ResolvedConfig) -> Checkpoint:
     )
 
 
-def build_engine(config: ResolvedConfig, client: EngineClient, parse: ParseMessage | None = None) -> Engine:
-    """The engines behind one seam; without ``parse`` only for probes."""
+def build_engine(
+    config: ResolvedConfig, client: EngineClient, parse: ParseMessage, *, guard: Guard | None = None
+) -> Engine:
+    """The engines behind one seam."""
     return connect_engines(
         config.engine.backend_url,
         client,
         kind=config.engine.engine,
-        wire=config.engine.engine_wire,
-        parse=parse or _parse_nothing,
+        wire=config.engine_wire,
+        parse=parse,
         now=time.monotonic,
+        guard=guard,
     )
 
 
@@ -212,29 +231,45 @@ def _parse_nothing(*_: object) -> Message:
     return {"role": "assistant", "content": ""}
 
 
-async def check_routes(config: ResolvedConfig, client: EngineClient) -> tuple[EngineReport, ...]:
+def _count_probe(metrics: Metrics, verdict: Verdict) -> None:
+    metrics.count("turnkeeper_probe_tokens", verdict.sampled_tokens)
+
+
+async def check_routes(config: ResolvedConfig, client: EngineClient) -> tuple[RouteReport, ...]:
     """Ask each engine for one short generation, to see whether its route keeps what turns need.
 
     Raises:
         ConfigError: the checkpoint does not say how the model routes.
     """
-    question = Question(
+    wants_rows = config.routing.use_rollout_routing_replay
+    question = build_question(config, load_checkpoint(config).config if wants_rows else {})
+    checks = [check_engine(config, client, question, url) for url in config.engine.backend_url]
+    return tuple(await asyncio.gather(*checks))
+
+
+async def check_engine(config: ResolvedConfig, client: EngineClient, question: Question, url: str) -> RouteReport:
+    """The same for one URL."""
+
+    def connect(each: str) -> Engine:
+        wire, kind = config.engine_wire, config.engine.engine
+        return connect_engines([each], client, kind=kind, wire=wire, parse=_parse_nothing, now=time.monotonic)
+
+    return await check_route(url, client, question, connect=connect)
+
+
+def build_question(config: ResolvedConfig, checkpoint_config: JsonObject) -> Question:
+    """What turns will need of a route.
+
+    Raises:
+        ConfigError: the checkpoint does not say how the model routes.
+    """
+    return Question(
         prompt_ids=freeze_ids(range(1, 9)),
-        shape=_read_shape(config, load_checkpoint(config).config)
-        if config.routing.use_rollout_routing_replay
-        else None,
+        shape=_read_shape(config, checkpoint_config),
         use_addition_r3=config.use_addition_r3,
         wants_indexer=config.routing.use_rollout_indexer_replay,
+        on_bad_rows=config.routing.on_bad_rows,
     )
-
-    def connect(url: str) -> Engine:
-        engine = config.engine
-        return connect_engines(
-            [url], client, kind=engine.engine, wire=engine.engine_wire, parse=_parse_nothing, now=time.monotonic
-        )
-
-    checks = [check_route(url, client, question, connect=connect) for url in config.engine.backend_url]
-    return tuple(await asyncio.gather(*checks))
 
 
 def _choose_pool_size(config: ResolvedConfig) -> int:

@@ -14,7 +14,17 @@ from turnkeeper.choices import HistoryKind
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core import DropReason, HistoryPolicy, Linear, Session, Tree, TurnRequest
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines import Clock, Engine, EngineClient, EngineState, EngineWatch, RelayReply, RelayRequest
+from turnkeeper.engines import (
+    Clock,
+    Engine,
+    EngineClient,
+    EngineState,
+    EngineWatch,
+    RelayReply,
+    RelayRequest,
+)
+from turnkeeper.engines.route import RouteKeeper
+from turnkeeper.engines.verdict import RouteState
 from turnkeeper.errors import AuthenticationError, CapacityError, SessionClosedError, TurnkeeperError
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject
@@ -26,6 +36,7 @@ from turnkeeper.service.control import EngineControl
 from turnkeeper.service.delivery import Delivery
 from turnkeeper.service.encoding import EncoderKeeper
 from turnkeeper.service.entry import SessionEntry
+from turnkeeper.service.health import describe_health
 from turnkeeper.service.memory import MemoryKeeper
 from turnkeeper.service.order import TurnOrder
 from turnkeeper.service.publish import Publisher
@@ -56,6 +67,7 @@ class SessionService:
         engine: Engine,
         client: EngineClient,
         watch: EngineWatch,
+        routes: RouteKeeper | None,
         control: EngineControl,
         renderer: Renderer,
         matcher: Matcher,
@@ -73,6 +85,7 @@ class SessionService:
         self._engine = engine
         self._client = client
         self._watch = watch
+        self.routes = routes
         self._renderer = renderer
         self._matcher = matcher
         self._reader = reader
@@ -89,8 +102,10 @@ class SessionService:
     # Life.
 
     def start(self) -> None:
-        """Begin to watch the engines, to expire idle sessions, and to load the fast tokenizer."""
-        work = (self._watch.run(), self._sweep_forever(), self._measure_loop(), self.encoders.run())
+        """Begin to watch the engines and the routes to them, to expire idle sessions, to load the fast tokenizer."""
+        work = [self._watch.run(), self._sweep_forever(), self._measure_loop(), self.encoders.run()]
+        if self.routes is not None:
+            work.insert(0, self.routes.run())  # it has to be there when the watch looks for the first time
         self._background = tuple(asyncio.create_task(each) for each in work)
 
     async def settle_memory(self) -> None:
@@ -324,9 +339,7 @@ class SessionService:
     def describe_health(self) -> JsonObject:
         """What ``GET /health`` says."""
         return {
-            "status": "ok",
-            "session_server_instance_id": self.config.instance_id,
-            "engine": str(self.control.state),
+            **describe_health(self.config, self.control.state, self._watch.reports, self.routes),
             "tokenizer": str(self.encoders.serving),
         }
 
@@ -365,6 +378,9 @@ class SessionService:
         watch("turnkeeper_turns_in_flight", lambda: sum(len(entry.flights) for entry in self._registry))
         for state in EngineState:
             watch("turnkeeper_engine_state", partial(self._is_state, state), state=str(state))
+        if self.routes is not None:
+            for verdict in RouteState:
+                watch("turnkeeper_engine_routes", partial(self.routes.count, verdict), verdict=str(verdict))
 
     def _is_state(self, state: EngineState) -> float:
         return float(self.control.state is state)

@@ -8,7 +8,9 @@
     engine.generations[0].json["input_ids"]      # what it was sent, in order
 
 A generate call takes the next entry of the script, and ``default`` once the script is used up; a call may also be
-answered by a function of the request. Nothing sleeps: a reply that shall take long waits for an `asyncio.Event`.
+answered by a function of the request. The probe of a session server takes no entry and is recorded apart; it gets
+``probe_reply``, an ordinary reply unless a test says otherwise. Nothing sleeps: a reply that shall take long waits for
+an `asyncio.Event`.
 Pausing, aborting and weight updates behave as SGLang's do, without weights: a paused engine holds new requests back,
 ``abort`` ends those in flight, and a version label is just a label.
 """
@@ -22,6 +24,7 @@ from typing import Any, cast
 
 import orjson
 
+from turnkeeper.engines.probe import PROBE_SESSION
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.testing.script import (
     DEFAULT_STOP_ID,
@@ -117,7 +120,11 @@ class ScriptedEngine:
         self.requests: list[RecordedRequest] = []
         """Every request, in the order of arrival."""
         self.generations: list[RecordedRequest] = []
-        """Those that generate."""
+        """Those that generate, less those of `probes`."""
+        self.probes: list[RecordedRequest] = []
+        """Generate calls that a session server makes for itself."""
+        self.probe_reply = ScriptedReply(text="", ids=[16, 17], finish_reason="length")
+        """The answer to each of them."""
         self.control_answers: dict[str, tuple[int, bytes]] = {}
         """Status and body for other routes by path, instead of the engine's own answer."""
         self.on_request: Callable[[RecordedRequest], object] | None = None
@@ -162,6 +169,11 @@ class ScriptedEngine:
         async with self._arrived:
             await self._arrived.wait_for(lambda: len(self.generations) >= count)
 
+    async def wait_for_probes(self, count: int) -> None:
+        """Return once so many probes have arrived since the start."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: len(self.probes) >= count)
+
     def pause(self, mode: str) -> None:
         """Hold new requests back; ``abort`` also ends those in flight."""
         if mode == "abort":
@@ -181,9 +193,9 @@ class ScriptedEngine:
     async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]):
         """The ASGI application."""
         if scope["type"] == "lifespan":
-            await _serve_lifespan(receive, send)
+            await serve_lifespan(receive, send)
             return
-        request = await _read_request(scope, receive)
+        request = await read_request(scope, receive)
         self.requests.append(request)
         if self.on_request is not None:
             self.on_request(request)
@@ -191,7 +203,7 @@ class ScriptedEngine:
             answer = await self._generate(request, receive)
         else:
             answer = self.answer_control(request)
-        await _send_answer(answer, send)
+        await send_answer(answer, send)
 
     def is_generation(self, path: str) -> bool:
         """Whether a route takes an entry of the script."""
@@ -207,10 +219,12 @@ class ScriptedEngine:
         return handler(request.json)
 
     async def _generate(self, request: RecordedRequest, receive: Callable[[], Awaitable[Any]]) -> Answer:
+        is_probe = request.header("x-smg-routing-key") == PROBE_SESSION
         async with self._arrived:
-            self.generations.append(request)
-            number = len(self.generations)
-            reply = self._take_reply(request)
+            recorded = self.probes if is_probe else self.generations
+            recorded.append(request)
+            number = len(recorded)
+            reply = self.probe_reply if is_probe else self._take_reply(request)
             self._arrived.notify_all()
         asked = self.read_asked(request)
         if refusal := self.refuse(request, asked):
@@ -232,12 +246,13 @@ class ScriptedEngine:
 
     def refuse(self, request: RecordedRequest, asked: JsonObject) -> Answer | None:
         """The answer to a call that cannot be served; None for one that can."""
-        problem = self._find_problem(asked)
+        problem = self.find_problem(asked)
         if problem is None:
             return None
         return Answer(status=400, body=orjson.dumps({"object": "error", "message": problem, "code": 400}))
 
-    def _find_problem(self, body: JsonObject) -> str | None:
+    def find_problem(self, body: JsonObject) -> str | None:
+        """Why a generate call is refused with a 400; None when it is not."""
         ids: object = body.get("input_ids")
         if not isinstance(ids, list) or not ids:
             return "neither input_ids nor messages"
@@ -375,13 +390,15 @@ async def _wait_either(first: asyncio.Event, second: asyncio.Event) -> bool:
     return first.is_set()
 
 
-async def _serve_lifespan(receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+async def serve_lifespan(receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+    """Answer the protocol's lifespan messages."""
     while (await receive())["type"] != "lifespan.shutdown":
         await send({"type": "lifespan.startup.complete"})
     await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _read_request(scope: Any, receive: Callable[[], Awaitable[Any]]) -> RecordedRequest:
+async def read_request(scope: Any, receive: Callable[[], Awaitable[Any]]) -> RecordedRequest:
+    """The request, with its whole body."""
     chunks: list[bytes] = []
     while True:
         message = await receive()
@@ -403,7 +420,8 @@ async def _read_request(scope: Any, receive: Callable[[], Awaitable[Any]]) -> Re
     )
 
 
-async def _send_answer(answer: Answer, send: Callable[[Any], Awaitable[None]]) -> None:
+async def send_answer(answer: Answer, send: Callable[[Any], Awaitable[None]]) -> None:
+    """Send an answer, as far as its fault lets it."""
     if answer.fault is Phase.HEADERS:
         _cut_connection(send)
         return

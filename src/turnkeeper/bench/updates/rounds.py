@@ -19,6 +19,7 @@ from turnkeeper.client import SessionClient
 from turnkeeper.demo.evidence import Collected, EngineCall, parse_call
 from turnkeeper.demo.trainer import wait_until_busy
 from turnkeeper.engines import EngineClient, EngineFleet, SystemClock, UpdateReport
+from turnkeeper.engines.probe import PROBE_SESSION
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import decode_samples
 from turnkeeper.tiny.checkpoint import derive_weights, read_weights, write_checkpoint
@@ -80,13 +81,14 @@ class TraceReader:
         self._offset = 0
 
     def read(self) -> Iterator[TracedCall]:
-        """What was added since the last time."""
+        """What was added since the last time, less the session server's own probes."""
         with self._path.open("rb") as lines:
             lines.seek(self._offset)
             for line in lines:
                 self._offset += len(line)
                 value = orjson.loads(line)
-                yield TracedCall(call=parse_call(value), line=value)
+                if value["routing_key"] != PROBE_SESSION:
+                    yield TracedCall(call=parse_call(value), line=value)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,41 @@
+"""What ``GET /health`` says: how the server and its engines are, and what is wrong with the routes to them. Pure."""
+
+from collections.abc import Iterable
+
+from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.engines import EngineReport, EngineState
+from turnkeeper.engines.route import RouteKeeper
+from turnkeeper.engines.verdict import UNCHECKED
+from turnkeeper.jsontypes import JsonObject
+
+
+def describe_health(
+    config: ResolvedConfig, state: EngineState, reports: Iterable[EngineReport], routes: RouteKeeper | None
+) -> JsonObject:
+    """The body of the answer.
+
+    Args:
+        config: the options.
+        state: of all engines in one word.
+        reports: the newest look at them; none before the first.
+        routes: what is known of the routes; None where none is probed.
+    """
+    return {
+        "status": "ok",
+        "session_server_instance_id": config.instance_id,
+        "engine": str(state),
+        "engines": [_describe_engine(report, routes) for report in reports],
+        "problems": [] if routes is None else list(routes.list_problems()),
+    }
+
+
+def _describe_engine(report: EngineReport, routes: RouteKeeper | None) -> JsonObject:
+    route = None if routes is None else routes.routes.get(report.url)
+    verdict = UNCHECKED if route is None else route.verdict
+    return {
+        "url": report.url,
+        "state": str(report.state),
+        "wire": None if report.wire is None else str(report.wire),
+        "route": str(verdict.state),
+        "error": report.error or verdict.reason or None,
+    }
