@@ -101,8 +101,8 @@ class Exchange:
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         await self._send({"type": "http.response.start", "status": status, "headers": encoded})
 
-    async def write(self, chunk: bytes) -> None:
-        """Send a part of the body."""
+    async def write(self, chunk: bytes | memoryview) -> None:
+        """Send a part of the body. A view goes out as it is, so what it shows must not change any more."""
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def finish(self, chunk: bytes = b"") -> bool:

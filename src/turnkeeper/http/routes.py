@@ -92,7 +92,7 @@ class Routes:
         headers = {**SAMPLES_HEADERS, "content-length": str(payload.size_bytes)}
         await exchange.start(200, headers.items())
         for chunk in payload.iter_chunks():
-            await exchange.write(bytes(chunk))
+            await exchange.write(chunk)
         await exchange.finish()
 
     async def relay(self, exchange: Exchange) -> None:

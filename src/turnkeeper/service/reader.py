@@ -17,7 +17,7 @@ from turnkeeper.rendering import Renderer
 from turnkeeper.samples import Collection, CollectOptions, collect, view_session
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.mismatch import compare_paths
-from turnkeeper.service.record import build_metadata, build_records
+from turnkeeper.service.record import build_metadata, build_records, view_records
 
 
 class SessionReader:
@@ -32,12 +32,13 @@ class SessionReader:
         """The JSON of ``GET /sessions/{id}``."""
         last = entry.session.forest.last
         mismatches = await compare_paths(self._renderer, entry, () if last is None else (last.id,))
-        body = {
-            "session_id": entry.id,
-            "records": build_records(entry.session, with_rows=with_rows, use_addition_r3=self._config.use_addition_r3),
-            "metadata": await self._account(entry, mismatches),
-        }
-        return await asyncio.to_thread(encode_json, body)
+        views, metadata = view_records(entry.session), await self._account(entry, mismatches)
+
+        def render() -> bytes:
+            records = build_records(views, with_rows=with_rows, use_addition_r3=self._config.use_addition_r3)
+            return encode_json({"session_id": entry.id, "records": records, "metadata": metadata})
+
+        return await asyncio.to_thread(render)
 
     async def collect(
         self, entry: SessionEntry, *, max_seq_len: int | None, agent_metadata: JsonObject | None

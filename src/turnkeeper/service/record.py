@@ -3,12 +3,13 @@
 Nothing of this is stored; requests and replies are put together again from what the turns hold. Pure.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from turnkeeper.choices import HistoryKind
 from turnkeeper.core import Session, Turn
-from turnkeeper.core.tokens import join_ids
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.core.tokens import NO_TOKENS, TokenIds, join_ids
+from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.routing import encode_rows
 from turnkeeper.samples import SessionView, describe_tree, describe_turn
 
@@ -19,16 +20,39 @@ OWN_KEY = "turnkeeper"
 """Holds everything that no trainer expects."""
 
 
-def build_records(session: Session, *, with_rows: bool, use_addition_r3: bool) -> list[JsonObject]:
-    """One record for each turn of the live path, under a tree of the last commit's path; arrays stand for lists.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordView:
+    """One turn and what stands before it, as values that never change: a record can be built of them in any thread."""
+
+    turn: Turn
+    history: tuple[Message, ...]
+    """All messages of its parent's path."""
+    parent_ids: TokenIds
+    """Shape [P]: its parent's path; empty for a root."""
+
+
+def view_records(session: Session) -> tuple[RecordView, ...]:
+    """The turns of the live path, under a tree of the last commit's path."""
+    forest = session.forest
+    return tuple(
+        RecordView(
+            turn=turn,
+            history=forest.path_messages(turn.parent),
+            parent_ids=NO_TOKENS if turn.parent is None else forest.path_ids(turn.parent),
+        )
+        for turn in forest.path(None if forest.last is None else forest.last.id)
+    )
+
+
+def build_records(views: Sequence[RecordView], *, with_rows: bool, use_addition_r3: bool) -> list[JsonObject]:
+    """One record for each turn; arrays stand for lists.
 
     Args:
-        session: the session.
+        views: the turns.
         with_rows: whether each record's reply holds the turn's rows.
         use_addition_r3: whether engines are asked for increments of rows.
     """
-    path = session.forest.path(None if session.forest.last is None else session.forest.last.id)
-    return [_build_record(session, turn, with_rows=with_rows, use_addition_r3=use_addition_r3) for turn in path]
+    return [_build_record(view, with_rows=with_rows, use_addition_r3=use_addition_r3) for view in views]
 
 
 def build_metadata(
@@ -64,7 +88,8 @@ def build_metadata(
     return metadata
 
 
-def _build_record(session: Session, turn: Turn, *, with_rows: bool, use_addition_r3: bool) -> JsonObject:
+def _build_record(view: RecordView, *, with_rows: bool, use_addition_r3: bool) -> JsonObject:
+    turn = view.turn
     path = PATHS.get(turn.request.dialect, PATHS["chat"])
     return {
         "timestamp": turn.committed_at,
@@ -72,18 +97,17 @@ def _build_record(session: Session, turn: Turn, *, with_rows: bool, use_addition
         "method": "POST",
         "path": path,
         "status_code": 200,
-        "request": _build_request(session, turn, use_addition_r3=use_addition_r3),
+        "request": _build_request(view, use_addition_r3=use_addition_r3),
         "response": _build_response(turn, with_rows=with_rows),
     }
 
 
-def _build_request(session: Session, turn: Turn, *, use_addition_r3: bool) -> JsonObject:
+def _build_request(view: RecordView, *, use_addition_r3: bool) -> JsonObject:
     """The request as the engine got it."""
-    forest, request = session.forest, turn.request
-    parent_ids: Any = [] if turn.parent is None else forest.path_ids(turn.parent)
-    kept = parent_ids[: len(parent_ids) - turn.prompt.trim]
+    turn, request = view.turn, view.turn.request
+    kept = view.parent_ids[: len(view.parent_ids) - turn.prompt.trim]
     asked: JsonObject = {
-        "messages": [*forest.path_messages(turn.parent), *turn.messages],
+        "messages": [*view.history, *turn.messages],
         **request.sampling,
         **request.forwarded,
         "logprobs": True,
@@ -97,7 +121,7 @@ def _build_request(session: Session, turn: Turn, *, use_addition_r3: bool) -> Js
     if turn.completion.rows is not None:
         asked["return_routed_experts"] = True
     if turn.completion.rows is not None and use_addition_r3:
-        asked["routed_experts_start_len"] = max(0, len(parent_ids) - 1)
+        asked["routed_experts_start_len"] = max(0, len(view.parent_ids) - 1)
     return asked
 
 
