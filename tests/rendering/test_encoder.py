@@ -3,7 +3,7 @@
 1. The fast encoder gives the ids of `tokenizers`: for any text, markers in it included, and for any suffix of a
    conversation, from any number of threads.
 2. It takes over while a tokenizer is in use, and decoding stays as it was.
-3. A text that it refuses is encoded by `tokenizers`, and counted.
+3. A text that it refuses, such as one with a long s, is encoded by `tokenizers`, and counted.
 4. One text at a time is kept to compare the two on.
 5. A tokenizer that it cannot read is refused by a typed error.
 """
@@ -130,6 +130,12 @@ def test_one_text_at_a_time_is_kept() -> None:
     kept = backed.take_kept()
     assert kept is not None
     assert kept.text == "third"
+
+
+@pytest.mark.parametrize("text", ["\u017f", "t'\u017f'SCRE", "a word with a long \u017f in it"])
+def test_a_long_s_is_left_to_tokenizers(fast: Encoder, text: str) -> None:
+    with pytest.raises(RefusedTextError):
+        fast.encode(text)
 
 
 @pytest.mark.parametrize("document", [b"{}", b"\xff", b'{"model": {"type": "WordPiece", "vocab": {}}}'])

@@ -24,7 +24,7 @@ from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering import ParentContext, Renderer, build_renderer, parse_completion
-from turnkeeper.rendering.encoder import Encoder
+from turnkeeper.rendering.encoder import BackedEncoder, Encoder
 from turnkeeper.rendering.selfcheck import check_encoder
 from turnkeeper.service.encoding import limit_libraries
 
@@ -172,7 +172,7 @@ def compare_encoders(renderer: Renderer, tokenizer_json: bytes) -> list[Figure]:
     started = perf_counter()
     fast = FastEncoder(tokenizer_json)
     loaded = perf_counter()
-    difference = check_encoder(fast, renderer)
+    difference = check_encoder(BackedEncoder(fast, renderer.tokenizer.reference), renderer)
     verdict = "equal" if difference is None else "NOT equal"
     pieces = list_pieces()
     return [

@@ -26,6 +26,8 @@ class Part(StrEnum):
     """The embedded engine's tokens a second."""
     RENDERING = "rendering"
     """Suffixes, at any length of the history."""
+    TOKENIZERS = "tokenizers"
+    """Whether the fast tokenizer gives the ids of `tokenizers`."""
     SAMPLES = "samples"
     """Collecting and decoding samples, without a server."""
 
@@ -41,27 +43,32 @@ def bench(
             help="Folder with a Qwen3 tokenizer; else the one that `make assets` fetches, else the embedded one.",
         ),
     ] = None,
+    tito_model: Annotated[
+        str, typer.Option(metavar="NAME", help="Family of the checkpoint's format, for rendering and tokenizers.")
+    ] = "qwen3",
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures there.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the texts; they vary from run to run without one.")] = None,
 ) -> None:
     """Measure. The server's quick cases take about six minutes."""
-    if part is Part.SERVER:
-        try:
+    try:
+        if part is Part.SERVER:
             _measure_server(full, only, checkpoint, json, seed)
-        except TurnkeeperError as error:
-            typer.echo(f"turnkeeper bench: {error}", err=True)
-            raise typer.Exit(2) from error
-    else:
-        _measure_part(part, checkpoint)
+        else:
+            _measure_part(part, checkpoint, tito_model)
+    except TurnkeeperError as error:
+        typer.echo(f"turnkeeper bench: {error}", err=True)
+        raise typer.Exit(2) from error
 
 
-def _measure_part(part: Part, checkpoint: Path | None) -> None:
-    from turnkeeper.bench import engine, rendering, samples
+def _measure_part(part: Part, checkpoint: Path | None, tito_model: str) -> None:
+    from turnkeeper.bench import engine, rendering, samples, tokenizers
 
     if part is Part.ENGINE:
         engine.main()
     elif part is Part.RENDERING:
-        rendering.main(checkpoint)
+        rendering.main(checkpoint, tito_model)
+    elif part is Part.TOKENIZERS:
+        tokenizers.main(checkpoint, tito_model)
     else:
         samples.main([])
 

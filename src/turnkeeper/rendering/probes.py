@@ -20,8 +20,7 @@ WRITTEN = (
     "https://user@example.org:8080/a/b-c_d/?q=1&r=%20x#frag /usr/lib/x86_64-linux-gnu/libm.so.6 C:\\Users\\file.txt",
     "HTTPServer getURLForID parseXMLDoc fooBAR BazQux iPhone eBay ABCdef ABC123def camelCase snake_case SCREAMING_CASE",
     "$12,345.67 1.000.000,00 50% +1-555-0123 2026-11-30T02:47:01.123456Z 1st 2nd 10^-9 1/2 ½ ²³ Ⅷ ① 〇",
-    "Ångström naïve café Œuvre straße STRASSE ẞ İstanbul ı \u01c5 Ǆ ﬁn \u2126 \u212b \u212a ſ",
-    "it'ſ I'LL i'ſx 'ſ'K Kelvin",
+    "Ångström naïve café Œuvre straße STRASSE ẞ İstanbul ı \u01c5 Ǆ ﬁn \u2126 \u212b \u212a",
     "A\u030angstro\u0308m cafe\u0301 e\u0301\u0323 e\u0323\u0301 \u0344 q\u0307\u0323",
     "a\u0301\u0301\u0301 \u0301 \u0301a \u0958 \u09dc \ufb2a \u2adc \u1e9b\u0323 <\u0338 >\u0338 =\u0338 \u0f73",
     "Привет, мир! йи\u0306 Ї і\u0308 Θαλής Σίσυφος Ἀναξ",
@@ -62,9 +61,12 @@ CLASSES = (
 )
 """One of each kind that a pattern may tell apart; every three of them are put beside each other."""
 
+LONG_S = "\u017f"
+"""An s where case is ignored; texts with it stand alone, since a fast encoder may leave them to `tokenizers`."""
+
 STEMS = ("t", "T", "é", "1", "_", " ", "")
-SUFFIXES = ("'s", "'S", "'\u017f", "'t", "'re", "'RE", "'ve", "'m", "'ll", "'lL", "'d", "'K", "’s", "''", "'x")
-"""Contractions and what looks like them: a long s is an s where case is ignored."""
+SUFFIXES = ("'s", "'S", "'t", "'re", "'RE", "'ve", "'m", "'ll", "'lL", "'d", "'K", "’s", "''", "'x")
+"""Contractions and what looks like them."""
 
 SPACES = (" ", "\t", "\n", "\r", "\r\n", "\u00a0", "\u3000", "\u2028", "\u0085", "\u200b", " \n", "\n ", " \t", "\x0c")
 LONG_RUNS = ("a", "A", "1", " ", "\n", "=", "ab", "中", "\u0301", "а", "😀", "\t\n", "'s", "x1", "<")
@@ -131,9 +133,9 @@ def build_class_probes() -> Iterator[str]:
 
 def build_contraction_probes() -> Iterator[str]:
     """Every two contractions behind each other, and a word behind them."""
-    for stem in STEMS:
-        for end in ("", "CRE ", "x "):
-            yield "".join(f"{stem}{first}{second}{end}" for first, second in product(SUFFIXES, repeat=2))
+    for stem, end in product(STEMS, ("", "CRE ", "x ")):
+        yield "".join(f"{stem}{first}{second}{end}" for first, second in product(SUFFIXES, repeat=2))
+        yield "".join(f"{stem}'{LONG_S}{second}{end}{stem}{second}'{LONG_S}{end}" for second in SUFFIXES)
 
 
 def build_run_probes() -> Iterator[str]:
@@ -152,11 +154,11 @@ def build_character_probes(numbers: Iterator[int]) -> Iterator[str]:
     """Characters where their kind shows: behind a letter, before a digit, behind a space.
 
     Args:
-        numbers: code points; surrogates are left out.
+        numbers: code points; surrogates and the long s are left out.
     """
     group: list[str] = []
     for number in numbers:
-        if number in _SURROGATES:
+        if number in _SURROGATES or chr(number) == LONG_S:
             continue
         group.append(f"a{chr(number)}1 {chr(number)}")
         if len(group) == _GROUP:

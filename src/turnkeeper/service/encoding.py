@@ -86,12 +86,13 @@ class EncoderKeeper:
             return
         load, self._load = self._load, None
         started = self._clock.now()
-        fast = load()
+        fast = BackedEncoder(load(), self._tokenizer.reference)
         difference = check_encoder(fast, self._renderer)
         if difference is not None:
             raise ConfigError(f"fastokens is not used: {difference.describe(self._tokenizer)}")
-        self._fast = BackedEncoder(fast, self._tokenizer.reference)
-        self._tokenizer.encoder = self._fast
+        fast.take_kept()
+        self._fast, self._refused = fast, fast.refused
+        self._tokenizer.encoder = fast
         release_memory()
         logger.info("fastokens encodes from now on: loaded and checked in %.1f s", self._clock.now() - started)
 
