@@ -66,7 +66,7 @@ class Served:
         async with self.client.stream("POST", "/generate", json=body) as response:
             assert response.status_code == 200
             flight = Flight(response.aiter_lines())
-            await flight.next_chunk()
+            flight.first = await flight.next_chunk()
             yield flight
 
     async def count_requests(self) -> tuple[int, int]:
@@ -89,6 +89,8 @@ class Flight:
 
     def __init__(self, lines: AsyncIterator[str]) -> None:
         self._lines = lines
+        self.first: dict[str, Any] | None = None
+        """What came first; all of a short reply, where the engine was not asked in between."""
 
     async def next_chunk(self) -> dict[str, Any] | None:
         """The next chunk; None at the end."""

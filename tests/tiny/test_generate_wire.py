@@ -94,7 +94,7 @@ async def test_streamed_chunks_are_cumulative(served: Served) -> None:
     whole = await served.generate(PROMPT, count=20, return_routed_experts=True, sampling_params={"sampling_seed": 3})
     sampling = {"max_new_tokens": 20, "ignore_eos": True, "sampling_seed": 3}
     async with served.in_flight(input_ids=PROMPT, sampling_params=sampling, return_routed_experts=True) as flight:
-        chunks = []
+        chunks = [flight.first]
         while (chunk := await flight.next_chunk()) is not None:
             chunks.append(chunk)
     for before, after in pairwise(chunks):
