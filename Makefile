@@ -54,7 +54,7 @@ fix: $(VENV)/.dev            ## format and mend what can be mended
 docs: $(VENV)/.dev          ## write the generated reference pages anew
 	$(BIN)/python -m turnkeeper.config.reference docs/reference
 
-bench: $(VENV)/.demo         ## what a turn costs; ARGS=--full for all cases; ARGS=engine, rendering, tokenizers or samples
+bench: $(VENV)/.demo         ## what a turn costs; ARGS=--full for all cases; ARGS=engine, rendering, tokenizers, samples, client
 	-$(BIN)/python tests/assets.py qwen3
 	$(BIN)/python -m pip install --quiet --editable '.[demo,fast]'
 	$(BIN)/turnkeeper bench $(ARGS)

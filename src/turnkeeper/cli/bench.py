@@ -30,6 +30,8 @@ class Part(StrEnum):
     """Whether the fast tokenizer gives the ids of `tokenizers`."""
     SAMPLES = "samples"
     """Collecting and decoding samples, without a server."""
+    CLIENT = "client"
+    """The HTTP client that calls engines, beside the smallest that could."""
 
 
 def bench(
@@ -61,7 +63,7 @@ def bench(
 
 
 def _measure_part(part: Part, checkpoint: Path | None, tito_model: str) -> None:
-    from turnkeeper.bench import engine, rendering, samples, tokenizers
+    from turnkeeper.bench import client, engine, rendering, samples, tokenizers
 
     if part is Part.ENGINE:
         engine.main()
@@ -69,6 +71,8 @@ def _measure_part(part: Part, checkpoint: Path | None, tito_model: str) -> None:
         rendering.main(checkpoint, tito_model)
     elif part is Part.TOKENIZERS:
         tokenizers.main(checkpoint, tito_model)
+    elif part is Part.CLIENT:
+        client.main(checkpoint)
     else:
         samples.main([])
 

@@ -1,0 +1,100 @@
+"""The measurement of the engines' HTTP client, at a small scale.
+
+1. Both clients take the same replies, into every kind of sink, so many times as asked.
+2. A reply that is no success, and a connection that ends, are errors and no figures.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from turnkeeper.bench.client import REPLIES, SINKS, CountingSink, Reply, measure_clients, open_clients, render_figures
+from turnkeeper.bench.mock import Connection, MockEngine, Piece, build_canned, count_prompt
+from turnkeeper.bench.rows import build_rows
+from turnkeeper.bench.workload import CALL_ID, CannedReply
+from turnkeeper.routing import RoutingShape
+
+SHAPE = RoutingShape(layers=2, topk=2, experts=16)
+CANNED = CannedReply(
+    message={"role": "assistant", "content": "So it is.", "tool_calls": [{"id": CALL_ID}]}, ids=[5, 6], texts=["a", "b"]
+)
+FEW_ROWS = Reply(name="few rows", prompt_tokens=300, fields={"return_routed_experts": True}, calls=2)
+
+
+class CountedEngine(MockEngine):
+    """Remembers how long its replies were."""
+
+    def __init__(self) -> None:
+        super().__init__(replies=[build_canned(CANNED)], rows=build_rows(SHAPE, 1))
+        self.sizes: list[int] = []
+
+    def answer(self, path: bytes, body: bytes) -> list[Piece]:
+        pieces = super().answer(path, body)
+        self.sizes.append(sum(map(len, pieces)))
+        return pieces
+
+
+@asynccontextmanager
+async def serving(build_protocol: Callable[[], asyncio.Protocol]) -> AsyncGenerator[str]:
+    async with await asyncio.get_running_loop().create_server(build_protocol, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_both_clients_take_every_reply_into_every_sink() -> None:
+    engine = CountedEngine()
+    async with serving(lambda: Connection(engine)) as url:
+        figures = await measure_clients(url, [FEW_ROWS], runs=3)
+    assert [figure.sink for figure in figures] == list(SINKS)
+    assert {figure.size_bytes for figure in figures} == set(engine.sizes)
+    assert [(len(figure.aiohttp_ms), len(figure.small_ms)) for figure in figures] == [(3, 3), (3, 3)]
+    assert len(engine.sizes) == len(SINKS) * (2 + 2 * 3 * FEW_ROWS.calls)
+    assert all(figure.ratio > 0 for figure in figures)
+    assert render_figures(figures).row_count == 2
+
+
+async def test_both_clients_hand_on_the_same_bytes() -> None:
+    engine = CountedEngine()
+    sinks = [CountingSink(), CountingSink()]
+    async with serving(lambda: Connection(engine)) as url, open_clients(url) as clients:
+        await clients["aiohttp"](FEW_ROWS.body, sinks[0])
+        await clients["small"](FEW_ROWS.body, sinks[1])
+    assert [sink.size_bytes for sink in sinks] == engine.sizes
+
+
+@pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply.name)
+def test_a_request_is_as_long_as_it_says(reply: Reply) -> None:
+    assert count_prompt(reply.body) == reply.prompt_tokens
+
+
+class Refusing(asyncio.Protocol):
+    """Answers every request with a 500."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        assert isinstance(self.transport, asyncio.Transport)
+        self.transport.write(b"HTTP/1.1 500 Broken\r\ncontent-length: 0\r\n\r\n")
+
+
+class HangingUp(Refusing):
+    """Ends the connection in place of a reply."""
+
+    def data_received(self, data: bytes) -> None:
+        assert isinstance(self.transport, asyncio.Transport)
+        self.transport.close()
+
+
+@pytest.mark.parametrize("name", ["aiohttp", "small"])
+async def test_an_error_status_is_no_figure(name: str) -> None:
+    async with serving(Refusing) as url, open_clients(url) as clients:
+        with pytest.raises(ConnectionError, match="500"):
+            await clients[name](b"{}", CountingSink())
+
+
+async def test_a_connection_that_ends_is_no_figure() -> None:
+    async with serving(HangingUp) as url, open_clients(url) as clients:
+        with pytest.raises(ConnectionError, match="ended"):
+            await clients["small"](b"{}", CountingSink())
