@@ -1,0 +1,173 @@
+"""The pure parts of a turn, each as steps that can be done one after the other and measured.
+
+``PARTS[name](scene, count)`` prepares everything that is not the part's own and gives ``count`` steps. The last rows
+are the floor: what would be left if only the bytes themselves were read and copied.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeAlias
+
+import orjson
+
+from turnkeeper.bench.rows import build_rows
+from turnkeeper.bench.scene import SHAPE, Scene, build_request, complete, parse, prepare
+from turnkeeper.core import fold
+from turnkeeper.core.tokens import join_ids
+from turnkeeper.engines.engine import encode_ids
+from turnkeeper.engines.sglang import render_chat_body
+from turnkeeper.routing import PackedIds, Patch, RoutingRows, RowsRequest, plan_rows, take_patch
+from turnkeeper.samples import CollectOptions, collect, load_hooks, view_session
+from turnkeeper.service.prompt import join_prompt, render_pending
+from turnkeeper.service.reply import build_reply
+
+Step: TypeAlias = Callable[[], object]
+Prepare: TypeAlias = Callable[[Scene, int], list[Step]]
+
+_CHUNK_BYTES = 1 << 18
+"""As much as comes from a socket at a time."""
+
+
+def read_body(scene: Scene, count: int) -> list[Step]:
+    """Parse the agent's request and check its fields."""
+    return [partial(parse, scene.write_body()) for _ in range(count)]
+
+
+def look_up(scene: Scene, count: int) -> list[Step]:
+    """Digest every message, find the turn that the request goes on from, begin."""
+    session = scene.session
+
+    def step(body: bytes) -> Step:
+        call = parse(body)
+
+        def find() -> None:
+            prepared = prepare(call)
+            session.find_parent(prepared.query)
+            session.abandon(session.begin(prepared.request, at=0.0, query=prepared.query), at=0.0)
+
+        return find
+
+    return [step(scene.write_body()) for _ in range(count)]
+
+
+def render_suffix(scene: Scene, count: int) -> list[Step]:
+    """Render and tokenize what the turn adds."""
+    return [partial(render_pending, scene.renderer, scene.begin(scene.write_body())) for _ in range(count)]
+
+
+def write_request(scene: Scene, count: int) -> list[Step]:
+    """Join the prompt's ids, and write the engine's request around them."""
+
+    def step(body: bytes) -> Step:
+        pending = scene.begin(body)
+        prompt = render_pending(scene.renderer, pending)
+        return lambda: render_chat_body(build_request(pending, join_prompt(pending, prompt)))
+
+    return [step(scene.write_body()) for _ in range(count)]
+
+
+def read_reply(scene: Scene, count: int) -> list[Step]:
+    """Parse the engine's reply and check its numbers."""
+    pending = scene.begin(scene.write_body())
+    request = build_request(pending, join_prompt(pending, render_pending(scene.renderer, pending)))
+    return [partial(complete, scene.answer(len(request.prompt_ids)), request) for _ in range(count)]
+
+
+def commit(scene: Scene, count: int) -> list[Step]:
+    """Record the turn, each time in a session of its own."""
+
+    def step(body: bytes) -> Step:
+        session = fold(scene.session.events)
+        pending = scene.begin(body, session)
+        prompt = render_pending(scene.renderer, pending)
+        request = build_request(pending, join_prompt(pending, prompt))
+        completion = complete(scene.answer(len(request.prompt_ids)), request)
+
+        def record() -> None:
+            turn = session.commit(pending, prompt=prompt, completion=completion, at=0.0)
+            session.mark_delivered(turn.id, at=0.0)
+
+        return record
+
+    return [step(scene.write_body()) for _ in range(count)]
+
+
+def write_answer(scene: Scene, count: int) -> list[Step]:
+    """Write the agent's reply."""
+    call = parse(scene.write_body())
+    completion = scene.session.forest.turns[-1].completion
+    return [lambda: call.render_reply(build_reply(completion, scene.tokens)) for _ in range(count)]
+
+
+def collect_samples(scene: Scene, count: int) -> list[Step]:
+    """Make the session's sample and its bytes; without decoding its text and comparing its messages."""
+    options = CollectOptions(hooks=load_hooks())
+
+    def step() -> int:
+        view = view_session(scene.session)
+        ledger = scene.session.ledger
+        found = collect(view, session_metadata={}, session_ledger=ledger, decode=lambda ids: "", options=options)
+        return sum(map(len, found.encode().iter_chunks()))
+
+    return [step] * count
+
+
+def take_increment(scene: Scene, count: int) -> list[Step]:
+    """Decode the routing rows that a turn adds."""
+    return _take_rows(scene, count, is_whole=False)
+
+
+def take_whole(scene: Scene, count: int) -> list[Step]:
+    """Decode the routing rows of the whole path, keep the new ones, compare the others with those held."""
+    return _take_rows(scene, count, is_whole=True)
+
+
+def _take_rows(scene: Scene, count: int, *, is_whole: bool) -> list[Step]:
+    pending = scene.begin(scene.write_body())
+    held_tokens = len(pending.parent_path_ids)
+    prompt_tokens = held_tokens + len(render_pending(scene.renderer, pending).ids)
+    asked = plan_rows(parent_tokens=held_tokens, common_prefix=held_tokens, use_addition_r3=not is_whole)
+    first = asked.payload_start
+    payload = b"".join(build_rows(SHAPE, seed=1).cut(first, prompt_tokens - first))
+    held: list[RoutingRows] = []
+    if is_whole:
+        everything = plan_rows(parent_tokens=0, common_prefix=0, use_addition_r3=True)
+        held = [_take(payload, everything, prompt_tokens, []).rows.cut(0, asked.held_rows)]
+    return [partial(_take, payload, asked, prompt_tokens, held)] * count
+
+
+def _take(payload: bytes, asked: RowsRequest, prompt_tokens: int, held: list[RoutingRows]) -> Patch:
+    packed, text = PackedIds(), memoryview(payload)
+    for start in range(0, len(text), _CHUNK_BYTES):
+        packed.feed(text[start : start + _CHUNK_BYTES])
+    packed.finish()
+    return take_patch(packed, request=asked, shape=SHAPE, prompt_tokens=prompt_tokens, completion_tokens=1, held=held)
+
+
+def parse_bare(scene: Scene, count: int) -> list[Step]:
+    """Parse the agent's request, and nothing else."""
+    return [partial(orjson.loads, scene.write_body()) for _ in range(count)]
+
+
+def copy_ids(scene: Scene, count: int) -> list[Step]:
+    """Copy the ids of the path, and their text."""
+    ids = scene.session.forest.path_ids(scene.session.forest.turns[-1].id)
+    text = encode_ids(ids)
+    return [lambda: (join_ids([ids]), b"".join([text, b","]))] * count
+
+
+PARTS: Mapping[str, Prepare] = {
+    "read the body": read_body,
+    "look up the history": look_up,
+    "render and tokenize the suffix": render_suffix,
+    "write the request": write_request,
+    "read the reply": read_reply,
+    "commit": commit,
+    "write the answer": write_answer,
+    "take rows, increment": take_increment,
+    "take rows, whole": take_whole,
+    "collect samples": collect_samples,
+    "floor: parse the body": parse_bare,
+    "floor: copy the ids": copy_ids,
+}
+"""By name, in the order of a turn."""
