@@ -2,5 +2,6 @@
 
 ``server`` drives a session server in front of a mock engine, beside the mock hit directly; ``engine`` measures the
 embedded engine, ``rendering`` what a suffix costs, ``samples`` what is done with a session at its end, ``client`` the
-HTTP client that calls engines, ``parts`` the pure parts of a turn. ``updates`` proves what weight updates leave behind.
+HTTP client that calls engines, ``parts`` the pure parts of a turn, ``profile`` where its
+time goes. ``updates`` proves what weight updates leave behind.
 """
