@@ -149,11 +149,11 @@ async def main() -> None:
     client = EngineClient()
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = vllmkit.write_mixtral(Path(folder) / "model")
-        async with vllmkit.serving_vllm(checkpoint) as url:
+        with vllmkit.serving_vllm(checkpoint) as url:
             it = Recorder(url, client)
             await record_replies(it)
             await record_control(it)
-        async with vllmkit.serving_vllm(checkpoint, scale_out=False, rows=False) as url:
+        with vllmkit.serving_vllm(checkpoint, scale_out=False, rows=False) as url:
             off = Recorder(url, client)
             await off.generate("generate_off")
             it.answers |= off.answers

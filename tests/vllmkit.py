@@ -8,29 +8,30 @@ The embedded model is a Mixtral without biases and with untied copies of its emb
 same tokens, calls the same tool, and chooses the same experts as `turnkeeper engine` does.
 """
 
-import asyncio
 import json
 import os
 import shlex
 import shutil
 import signal
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import subprocess
+import time
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from turnkeeper.engines.http import EngineClient
-from turnkeeper.errors import EngineError
 from turnkeeper.tiny.checkpoint import Checkpoint, read_weights, shipped_checkpoint
 
 COMMAND = os.environ.get("VLLM", "")
 HAS_ROWS = os.environ.get("VLLM_ROWS") == "1"
 MODEL = "tiny"
 CONTEXT_LENGTH = 1024
+START_S = 180
 
 ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",
@@ -110,8 +111,8 @@ def find_free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-@asynccontextmanager
-async def serving_vllm(folder: Path, *, scale_out: bool = True, rows: bool = HAS_ROWS) -> AsyncGenerator[str]:
+@contextmanager
+def serving_vllm(folder: Path, *, scale_out: bool = True, rows: bool = HAS_ROWS) -> Generator[str]:
     """A server over the checkpoint in the folder; its log is ``vllm.log`` beside it."""
     port = find_free_port()
     command = [*shlex.split(COMMAND), "serve", str(folder), "--host", "127.0.0.1", "--port", str(port)]
@@ -121,33 +122,29 @@ async def serving_vllm(folder: Path, *, scale_out: bool = True, rows: bool = HAS
     command += ["--enable-return-routed-experts"] if rows else []
     environment = {**os.environ, **ENVIRONMENT, **(ROWS_ENVIRONMENT if rows else {})}
     log_path = folder.parent / "vllm.log"
-    client = EngineClient()
     with log_path.open("wb") as log:
         # A session of its own: the server's children end with it.
-        process = await asyncio.create_subprocess_exec(
-            *command, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         url = f"http://127.0.0.1:{port}"
         try:
-            async with asyncio.timeout(180):
-                while not await is_healthy(url, client):
-                    if process.returncode is not None:
-                        raise AssertionError(f"vLLM ended:\n{log_path.read_text()[-3000:]}")
-                    await asyncio.sleep(0.5)
+            deadline = time.monotonic() + START_S
+            while not is_healthy(url):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError(f"vLLM did not start:\n{log_path.read_text()[-3000:]}")
+                time.sleep(0.5)
             yield url
         finally:
-            await client.close()
-            if process.returncode is None:
-                process.terminate()
-                try:
-                    await asyncio.wait_for(process.wait(), 20)
-                except TimeoutError:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    await process.wait()
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
-async def is_healthy(url: str, client: EngineClient) -> bool:
+def is_healthy(url: str) -> bool:
     try:
-        return (await client.call("GET", f"{url}/health", timeout_s=2.0)).status == 200
-    except EngineError:
+        with urllib.request.urlopen(f"{url}/health", timeout=2.0) as response:
+            return response.status == 200
+    except OSError:
         return False
