@@ -1,6 +1,6 @@
 """Whether a reply is sound enough to be recorded.
 
-1. Counts that disagree, logprobs that are not finite, odd endings: refused, both numbers named, tokens counted.
+1. Counts that disagree, logprobs that no probability has, odd endings: refused, both numbers named, tokens counted.
 2. An aborted reply may lack counts, never contradict them.
 3. Versions: spans as they come, gaps unknown; one version covers a turn only where that is certain.
 4. A stop token that is missing from the ids is marked only where that is certain.
@@ -31,6 +31,9 @@ from turnkeeper.errors import EngineProtocolError
         pytest.param({"prompt_tokens": None}, "prompt_tokens is nothing", id="no prompt count"),
         pytest.param({"logprobs": np.array([-1.0, np.nan])}, "logprob of sampled token 1 of 2 is nan", id="nan"),
         pytest.param({"logprobs": np.array([-np.inf, -1.0])}, "sampled token 0 of 2 is -inf", id="minus infinity"),
+        pytest.param(
+            {"logprobs": np.array([-1.0, 0.01])}, "token 1 of 2 is 0.01, and a probability is not above 1", id="above 0"
+        ),
         pytest.param({"finish_reason": "weird"}, "'weird', expected one of stop, length", id="unknown ending"),
         pytest.param({"count": 0}, "0 token ids", id="nothing sampled"),
         pytest.param({"spans": (VersionSpan(version="1", start=0, stop=3),)}, "ends at 3 but 2", id="span too long"),
@@ -48,6 +51,11 @@ def test_a_reply_that_contradicts_itself_is_refused(change: dict[str, object], s
 
 def test_a_sound_reply_passes() -> None:
     check_generation(make_generation(), make_request())
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-7, 1e-3])
+def test_a_logprob_that_rounding_lifts_above_zero_passes(rounding: float) -> None:
+    check_generation(make_generation(2, logprobs=np.array([-1.0, rounding])), make_request())
 
 
 def test_a_dropped_prompt_names_the_router_that_drops_it() -> None:

@@ -15,6 +15,10 @@ from turnkeeper.engines.engine import GenerateRequest, Generation
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.routing import RoutingRows
 
+_ROUNDING = 1e-3
+"""How far above 0 a logprob may be. Float32 rounds a logit of 100 less its log-sum-exp to 1e-5; anything beyond this is
+no rounding."""
+
 
 def check_generation(generation: Generation, request: GenerateRequest) -> None:
     """Refuse a reply whose numbers disagree. An aborted one is held to the same rules for what it has.
@@ -33,6 +37,10 @@ def check_generation(generation: Generation, request: GenerateRequest) -> None:
     if not np.isfinite(generation.logprobs).all():
         index = int(np.flatnonzero(~np.isfinite(generation.logprobs))[0])
         _refuse(generation, f"the logprob of sampled token {index} of {count} is {generation.logprobs[index]}")
+    if (generation.logprobs > _ROUNDING).any():
+        index = int(np.argmax(generation.logprobs > _ROUNDING))
+        found = f"the logprob of sampled token {index} of {count} is {generation.logprobs[index]:g}"
+        _refuse(generation, f"{found}, and a probability is not above 1")
     if not generation.is_aborted:
         _check_ending(generation)
     for span in generation.spans or ():
