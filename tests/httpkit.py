@@ -16,6 +16,7 @@ from turnkeeper.engines import EngineClient, SglangEngine
 from turnkeeper.engines.generate import SglangGenerateEngine
 from turnkeeper.engines.message import build_parser
 from turnkeeper.http.app import build_app
+from turnkeeper.http.protocol import HttpProtocol
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.build import Outside, join_service
 from turnkeeper.service.service import SessionService
@@ -86,5 +87,5 @@ async def serving(engine_url: str, **options: Any) -> AsyncGenerator[tuple[str, 
         client=client,
         outside=Outside.real(),
     )
-    async with running(build_app(service)) as url:
+    async with running(build_app(service), protocol=HttpProtocol) as url:
         yield url, service

@@ -11,6 +11,7 @@ import uvicorn
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.errors import ConfigError
 from turnkeeper.http.app import build_app
+from turnkeeper.http.protocol import HttpProtocol
 from turnkeeper.service.build import build_service
 from turnkeeper.service.encoding import limit_libraries, release_memory
 
@@ -70,6 +71,7 @@ def build_uvicorn_config(app: object, config: ResolvedConfig) -> uvicorn.Config:
     """How the server is run: agents pause for minutes between turns, and their idle connections stay open."""
     return uvicorn.Config(
         app,  # pyright: ignore[reportArgumentType] - any ASGI application
+        http=HttpProtocol,
         log_config=None,
         access_log=False,
         lifespan="on",

@@ -44,13 +44,16 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def running(app: AsgiApp, *, host: str = "127.0.0.1", drain_s: int = 2) -> AsyncGenerator[str]:
+async def running(
+    app: AsgiApp, *, host: str = "127.0.0.1", drain_s: int = 2, protocol: type[asyncio.Protocol] | None = None
+) -> AsyncGenerator[str]:
     """Serve the application in this event loop until the block ends.
 
     Args:
         app: the application; its lifespan is run.
         host: the address to bind; the port is a free one.
         drain_s: how long requests still in flight at the end may take before they are cancelled.
+        protocol: reads each connection; None takes uvicorn's.
 
     Yields:
         The base URL, without a slash at its end.
@@ -59,7 +62,13 @@ async def running(app: AsgiApp, *, host: str = "127.0.0.1", drain_s: int = 2) ->
         RuntimeError: the application's lifespan failed to start.
     """
     config = uvicorn.Config(
-        app, log_level="critical", access_log=False, lifespan="on", ws="none", timeout_graceful_shutdown=drain_s
+        app,
+        http=protocol or "auto",
+        log_level="critical",
+        access_log=False,
+        lifespan="on",
+        ws="none",
+        timeout_graceful_shutdown=drain_s,
     )
     server = _Server(config)
     # Naming the protocol matters: asyncio switches Nagle's algorithm off only where it is named, and each reply would
