@@ -48,6 +48,8 @@ async def test_an_unfit_route_is_told_everywhere_and_heals(caplog: pytest.LogCap
         session = await site.create()
         replies = [await site.chat(session, [user("hi")]) for _ in range(2)]
         health = await wait_for_route(site, "unfit")
+        info = (await site.call("GET", session)).json()["metadata"]["turnkeeper"]
+        assert info["accounting"]["calls"] == {}
         unfit = await read_metric(site, 'turnkeeper_engine_routes{verdict="unfit"}')
         assert not engine.generations
         engine.moe = MoeShape()

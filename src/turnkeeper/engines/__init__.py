@@ -18,6 +18,7 @@ from turnkeeper.engines.generate import SglangGenerateEngine
 from turnkeeper.engines.http import EngineClient
 from turnkeeper.engines.message import build_parser
 from turnkeeper.engines.pool import EnginePool, Member
+from turnkeeper.engines.progress import TurnProgress
 from turnkeeper.engines.reading import RunnerOptions
 from turnkeeper.engines.runner import TurnOutcome, TurnRunner
 from turnkeeper.engines.sglang import SglangEngine
@@ -44,6 +45,7 @@ __all__ = [
     "SglangGenerateEngine",
     "SystemClock",
     "TurnOutcome",
+    "TurnProgress",
     "TurnRunner",
     "UpdateReport",
     "VllmEngine",

@@ -178,7 +178,9 @@ class RouteKeeper:
         if not await wait_for_any(self._clock, self._times.turn_wait_s, route.settled):
             return
         if route.verdict.is_fatal:
-            raise EngineProtocolError(f"the route to {url} is not fit for turns: {route.verdict.reason}", url=url)
+            raise EngineProtocolError(
+                f"the route to {url} is not fit for turns: {route.verdict.reason}", url=url, accepted=False
+            )
 
     def guard(self, url: str, engine: Engine) -> Engine:
         """The engine of one of the URLs, whose turns ask here first."""

@@ -34,6 +34,7 @@ from turnkeeper.engines.continuation import (
 from turnkeeper.engines.engine import Engine, GenerateRequest, Generation, IdsSink
 from turnkeeper.engines.gate import Gate
 from turnkeeper.engines.joining import DecodeIds, ParseMessage, Piece, join_pieces
+from turnkeeper.engines.progress import TurnProgress
 from turnkeeper.engines.reading import PieceReader, RunnerOptions, has_older_prefix
 from turnkeeper.engines.watch import EngineWatch
 from turnkeeper.errors import EngineError, EnginePausedError, EngineProtocolError, TurnAbortedError, TurnkeeperError
@@ -65,6 +66,7 @@ class _Run:
     on_ids: IdsSink | None
     obstacle: str | None
     started_at: float
+    progress: TurnProgress = field(default_factory=TurnProgress)
     pieces: list[Piece] = field(default_factory=list[Piece])
     attempts: int = 0
     aborted_tokens: int = 0
@@ -130,7 +132,12 @@ class TurnRunner:
         self._farewells: set[asyncio.Task[None]] = set()
 
     async def run(
-        self, request: GenerateRequest, *, held: Sequence[RoutingRows] = (), on_ids: IdsSink | None = None
+        self,
+        request: GenerateRequest,
+        *,
+        held: Sequence[RoutingRows] = (),
+        on_ids: IdsSink | None = None,
+        progress: TurnProgress | None = None,
     ) -> TurnOutcome:
         """Generate a turn.
 
@@ -138,6 +145,7 @@ class TurnRunner:
             request: the turn; each further attempt's rid is this one's with ``-2``, ``-3``, ... behind it.
             held: the stored patches of the parent's path, to count rows that a whole payload computed otherwise.
             on_ids: gets sampled ids as they come, where nothing sent can be taken back later.
+            progress: kept up to date, to account for a turn that is cancelled.
 
         Raises:
             EngineError: and its children; facts ``sampled_tokens`` (of a refused reply) and ``aborted_tokens``
@@ -152,6 +160,7 @@ class TurnRunner:
             on_ids=self._choose_sink(on_ids, obstacle),
             obstacle=obstacle,
             started_at=self._clock.unix(),
+            progress=progress or TurnProgress(),
         )
         try:
             while not await self._attempt(run):
@@ -212,6 +221,7 @@ class TurnRunner:
         Where the pause can be seen the gate closes soon, and the next attempt waits there; else it asks again.
         """
         run.attempts -= 1
+        run.progress.has_open_call = False
         now = self._clock.now()
         run.refused_since = now if run.refused_since is None else run.refused_since
         if now - run.refused_since >= self._options.gate_timeout_s:
@@ -228,6 +238,7 @@ class TurnRunner:
     async def _call(self, run: _Run, request: GenerateRequest) -> Generation:
         """The engine call, ended early by the signal; an engine that may still be at work is told to stop."""
         sink = self._wrap_sink(run)
+        run.progress.has_open_call = True
         call = asyncio.ensure_future(self._engine.generate(request, on_ids=sink))
         signal = asyncio.ensure_future(run.signal.wait())
         try:
@@ -278,6 +289,8 @@ class TurnRunner:
         """
         count = len(generation.ids) if generation is not None else 0
         run.aborted_tokens += count
+        run.progress.aborted_tokens += count
+        run.progress.has_open_call = False
         is_explained = await self._is_explained(run, generation, start)
         obstacle, piece = run.obstacle, None
         if is_explained and generation is not None and count and self._may_resume(run):

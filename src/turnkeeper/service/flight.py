@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from turnkeeper.core.accounting import DropReason
-from turnkeeper.engines import Clock
+from turnkeeper.engines import Clock, TurnProgress
 from turnkeeper.ids import TurnId
 from turnkeeper.service.delivery import ClientGoneError, Delivery, Receipt, TextDelta
 from turnkeeper.service.reply import AgentReply
@@ -84,6 +84,8 @@ class Flight:
         self.landing: Landing | None = None
         self.task: asyncio.Task[None] | None = None
         """The engine call; None before it begins."""
+        self.progress = TurnProgress()
+        """How far the call has come."""
         self.prompt_tokens = 0
         """Length of the whole prompt; 0 before it is rendered."""
         self._clock = clock

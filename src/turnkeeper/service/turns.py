@@ -210,9 +210,14 @@ class TurnService:
         try:
             async with asyncio.timeout(limit_s):
                 sink = self._build_sink(flight, plan) if plan.wants_text else None
-                outcome = await self._runner.run(request, held=plan.held_rows, on_ids=sink)
+                outcome = await self._runner.run(request, held=plan.held_rows, on_ids=sink, progress=flight.progress)
         except TimeoutError:
-            self._fail(entry, flight, pending, EngineTimeoutError(f"no reply within {limit_s:g} s"))
+            late = EngineTimeoutError(
+                f"no reply within {limit_s:g} s",
+                accepted=flight.progress.has_open_call,
+                aborted_tokens=flight.progress.aborted_tokens,
+            )
+            self._fail(entry, flight, pending, late)
         except Exception as error:
             self._fail(entry, flight, pending, error)
         else:
@@ -262,12 +267,12 @@ class TurnService:
         """The turn is given up: account for it; ending the call tells the engine."""
         entry.flights.pop(flight.number, None)
         entry.used_at = self._clock.now()
-        landed = flight.landing
+        landed, at = flight.landing, self._clock.unix()
         sampled = landed.reply.completion_tokens if landed is not None else None
-        was_asked = flight.task is not None
-        entry.session.abandon(
-            pending, at=self._clock.unix(), reason=reason if was_asked else None, sampled_tokens=sampled
-        )
+        is_lost = landed is not None or flight.progress.has_open_call
+        entry.session.abandon(pending, at=at, reason=reason if is_lost else None, sampled_tokens=sampled)
+        if landed is None and flight.progress.aborted_tokens:
+            entry.session.drop(DropReason.ABORTED_PIECE, flight.progress.aborted_tokens, at=at)
         self._publisher.publish(entry)
         if flight.task is not None and landed is None:
             flight.task.cancel()
