@@ -147,6 +147,23 @@ async def test_bad_samples_requests_are_refused() -> None:
         assert decode_samples((await site.call("POST", f"{session}/samples")).body).empty_reason == "no_records"
 
 
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_a_reward_is_a_number_or_an_object_under_both_histories(version: str) -> None:
+    async with running_site(use_session_server=version) as site:
+        session = await site.create()
+        await site.chat(session, [user("a")])
+        for bad in ("1.0", True, [1.0]):
+            reply = await site.call("POST", f"{session}/samples", {"metadata": {"reward": bad}})
+            assert (reply.status, reply.json()["code"]) == (400, "request")
+            assert "metadata.reward must be a number or an object" in reply.json()["error"]
+        raw = b'{"metadata": {"reward": NaN}}'
+        assert (await site.call("POST", f"{session}/samples", raw)).status == 400
+        for good in (1, 0.5, {"a": 1}, None):
+            reply = await site.call("POST", f"{session}/samples", {"metadata": {"reward": good}})
+            [sample] = decode_samples(reply.body).samples
+            assert sample.reward == (good if version == "v2" else None)
+
+
 async def test_an_engine_that_is_not_there_is_a_502_and_the_session_stays_usable() -> None:
     with unreachable_url() as nowhere:
         async with serving(nowhere) as (url, _), aiohttp.ClientSession() as http:

@@ -13,9 +13,9 @@ from turnkeeper.errors import RequestError, TurnkeeperError
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.headers import read_session_key
-from turnkeeper.http.jsonbody import encode_json, parse_optional_object
+from turnkeeper.http.jsonbody import describe_json, encode_json, parse_optional_object
 from turnkeeper.http.passthrough import check_passage
-from turnkeeper.jsontypes import JsonObject, is_object
+from turnkeeper.jsontypes import JsonObject, is_number, is_object
 from turnkeeper.metrics.metrics import CONTENT_TYPE
 from turnkeeper.service.control import parse_pause_mode
 from turnkeeper.service.service import SessionService
@@ -177,6 +177,13 @@ def _read_samples_metadata(body: JsonObject) -> JsonObject | None:
     metadata = body.get("metadata")
     if metadata is not None and not is_object(metadata):
         raise RequestError("metadata must be an object", param="metadata")
+    reward = metadata.get("reward") if metadata is not None else None
+    if not (reward is None or is_number(reward) or is_object(reward)):
+        raise RequestError(
+            f"metadata.reward must be a number or an object, got {describe_json(reward)}",
+            hint="other keys of metadata hold anything",
+            param="metadata.reward",
+        )
     return metadata
 
 

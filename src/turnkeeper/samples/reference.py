@@ -74,7 +74,8 @@ built-in name or an import path, and called as `fn(leaf_samples, session_metadat
   equal messages superseded. `keep_siblings` leaves out only what never reached the agent.
 * `--session-sample-postprocessor-path` may mask tokens, set `reward`, `status` and `metadata`, on the samples it is
   given or on copies. `default_postprocess` trains a shared completion once, in the earliest committed picked leaf, and
-  makes `metadata.reward` of the request the reward of every sample.
+  makes `metadata.reward` of the request the reward of every sample. That reward is a finite number, an object or null;
+  anything else is a 400, also under v1, where samples carry no reward.
 
 Samples come to hooks with the attribute names of the reference trainer's `Sample`, lists where it has lists. Tokens,
 log probabilities and rows are checked afterwards and may not change; a mask may be lowered but not raised. A hook that
