@@ -1,7 +1,7 @@
 """Assistant messages in canonical form, from our own parsers.
 
 1. Only what is there stands in the message; arguments keep their spelling.
-2. A call without an id gets one that follows from the attempt and its place, and from nothing else.
+2. A call without an id, or with another call's, gets one that follows from the attempt and its place alone.
 3. A renderer's parser reads ids, and knows whether the prompt opened thinking.
 """
 
@@ -10,7 +10,7 @@ import pytest
 from engines.builders import make_request
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines.message import build_message, build_parser, name_call
+from turnkeeper.engines.message import build_message, build_parser, name_call, name_calls
 from turnkeeper.rendering import ParsedReply, ParsedToolCall, Renderer, build_renderer
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
@@ -36,6 +36,23 @@ def test_arguments_keep_their_spelling_and_calls_get_ids_that_repeat() -> None:
         {"id": "own", "type": "function", "function": {"name": "g", "arguments": "{}"}},
     ]
     assert len({name_call("r", 0), name_call("r", 1), name_call("s", 0)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(["a", "b"], ["a", "b"], id="sound"),
+        pytest.param(["", ""], [name_call("r", 0), name_call("r", 1)], id="none has one"),
+        pytest.param(["a", "a", ""], ["a", name_call("r", 1), name_call("r", 2)], id="one twice"),
+        pytest.param([], [], id="no calls"),
+    ],
+)
+def test_each_call_of_a_message_has_its_own_id(given: list[str], expected: list[str]) -> None:
+    message = {"role": "assistant", "content": "", "tool_calls": [{"id": each, "type": "function"} for each in given]}
+    named = name_calls(message, "r")
+    assert [call["id"] for call in named["tool_calls"]] == expected
+    assert [call["id"] for call in message["tool_calls"]] == given
+    assert (named is message) == (given == expected)
 
 
 def test_a_renderers_parser_reads_ids(renderer: Renderer) -> None:

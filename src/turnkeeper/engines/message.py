@@ -77,6 +77,18 @@ def name_call(rid: str, place: int) -> str:
     return "call_" + hashlib.blake2b(f"{rid}/{place}".encode(), digest_size=12).hexdigest()
 
 
+def name_calls(message: Message, rid: str) -> Message:
+    """The message with an id for each call that has none or another call's, so that each result names its call."""
+    calls: list[JsonObject] = message.get("tool_calls") or []
+    seen: set[str] = set()
+    named: list[JsonObject] = []
+    for place, call in enumerate(calls):
+        call_id = call["id"] if call["id"] and call["id"] not in seen else name_call(rid, place)
+        seen.add(call_id)
+        named.append(call if call_id == call["id"] else {**call, "id": call_id})
+    return {**message, "tool_calls": named} if named != calls else message
+
+
 def build_parser(renderer: Renderer) -> ParseMessage:
     """Reads ids by the family's format, thinking that the prompt opened included."""
 

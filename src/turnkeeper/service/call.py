@@ -8,6 +8,7 @@ from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import Completion, Prompt, TurnRequest
 from turnkeeper.engines import GenerateRequest
+from turnkeeper.engines.message import name_calls
 from turnkeeper.errors import EngineError, EnginePausedError, EngineRefusedError, TurnAbortedError, TurnkeeperError
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject, Message
@@ -58,8 +59,13 @@ class CallPlan:
         )
 
     def name_completion(self, completion: Completion) -> Completion:
-        """The completion under the id of its delivery, with the plan's marks."""
-        return replace(completion, response_id=self.response_id, marks={**self.marks, **completion.marks})
+        """The completion under the id of its delivery, with the plan's marks, each of its calls with an id."""
+        return replace(
+            completion,
+            response_id=self.response_id,
+            message=name_calls(completion.message, self.response_id),
+            marks={**self.marks, **completion.marks},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
