@@ -6,7 +6,8 @@
 3. A count of tokens is the length of the prompt that the turn has; it changes nothing and needs no engine.
 4. What can be refused is refused before headers, streamed or not, in the dialect's form and status.
 5. A slow stream is kept alive by events that the SDKs take, and ends as any other.
-6. Where the engine answers ids alone, streamed or not, the turn is the same.
+6. Every tool call has an id of its own, whatever the engine gave it: the one that is recorded and comes back.
+7. Where the engine answers ids alone, streamed or not, the turn is the same.
 """
 
 import asyncio
@@ -135,6 +136,29 @@ async def test_a_key_opens_its_session_where_that_is_wanted(dialect: str) -> Non
         assert (await refused.ask(max_tokens=5)).status == 401
 
 
+@ALL
+@STREAMED
+@pytest.mark.parametrize("given", [None, "", "same"])
+async def test_every_call_has_an_id_of_its_own(dialect: str, streams: bool, given: str | None) -> None:
+    async with running_site() as site:
+        session = await site.create()
+        unnamed: list[dict[str, Any]] = [{**call("", command), "id": given} for command in ("ls", "pwd")]
+        site.engine.script = [ScriptedReply(text="", tool_calls=unnamed), ScriptedReply(text="done")]
+        agent = AGENTS[dialect](site, session, streams=streams)
+        agent.say("Look around.")
+        calls = await agent.step(max_tokens=50)
+        agent.answer([(each.id, f"result of {each.arguments}") for each in calls[::-1]])
+        assert await agent.step(max_tokens=50) == []
+        shown = (await site.call("GET", session)).json()
+    ids = [each.id for each in calls]
+    assert len(set(ids)) == 2
+    assert all(ids)
+    first, second = shown["records"]
+    assert [each["id"] for each in first["response"]["choices"][0]["message"]["tool_calls"]] == ids
+    sent = second["request"]["messages"]
+    assert [message["tool_call_id"] for message in sent if message["role"] == "tool"] == ids
+
+
 COUNTED = {"messages": "v1/messages/count_tokens", "responses": "v1/responses/input_tokens"}
 
 
@@ -154,6 +178,20 @@ async def test_a_count_is_the_length_of_the_prompt_that_the_turn_has(dialect: st
             assert after["records"] == before["records"]
             agent.answer([(each.id, "r") for each in await agent.step(max_tokens=5)])
         assert counts == [len(request.json["input_ids"]) for request in site.engine.generations]
+
+
+@pytest.mark.parametrize("dialect", COUNTED)
+@pytest.mark.parametrize("by_path", [False, True], ids=["key", "path"])
+async def test_a_count_for_a_session_that_a_turn_would_open_opens_none(dialect: str, by_path: bool) -> None:
+    async with running_site(auto_create_sessions=True) as site:
+        place, keys = (f"/sessions/{'ab' * 16}", {}) if by_path else ("", {"x_api_key": "ab" * 16})
+        agent = AGENTS[dialect](site, place, headers=keys)
+        agent.say("hi")
+        counted = await site.call("POST", f"{place}/{COUNTED[dialect]}", agent.build_body(), **keys)
+        assert (await site.call("GET", "/sessions")).json()["sessions"] == []
+        await agent.step(max_tokens=5)
+        [request] = site.engine.generations
+        assert counted.json()["input_tokens"] == len(request.json["input_ids"])
 
 
 @pytest.mark.parametrize("dialect", COUNTED)

@@ -1,6 +1,7 @@
 """What happens at the same time, over real sockets, without a clock.
 
-1. A turn whose prompt is still being rendered when its session is deleted, or all turns are ended, asks no engine.
+1. A turn whose prompt is still being rendered when its session is deleted, or all turns are ended, asks no engine, and
+   is told so, also where the prompt would have been refused.
 2. Retries that race a DELETE end in a 404 each and write nothing.
 3. A retry of a turn that others build on is refused under linear, a sibling under tree; nothing is lost either way.
 4. A reply that nobody read is repeated to a marked retry; a first turn that nobody read does not poison the session.
@@ -48,6 +49,17 @@ async def test_a_turn_that_is_deleted_while_it_is_rendered_asks_no_engine(versio
         site.service.delete(entry.id)  # not by a request: the prompt might be ready before it arrives
         check_error(await turn, 404, "session_closed")
         assert site.engine.generations == []
+
+
+async def test_a_deletion_wins_over_what_the_prompt_would_be_refused_for() -> None:
+    async with running_site(build_engine()) as site:
+        session = await site.create(max_seq_len=10)
+        check_error(await site.chat(session, [user(LONG_TEXT)]), 400, "context_length_exceeded")
+        entry = get_entry(site, session)
+        turn = asyncio.create_task(site.chat(session, [user(LONG_TEXT)]))
+        await until(lambda: bool(entry.flights))
+        site.service.delete(entry.id)
+        check_error(await turn, 404, "session_closed")
 
 
 async def test_a_turn_that_is_rendered_while_all_are_ended_asks_no_engine() -> None:

@@ -153,15 +153,9 @@ class SessionService:
 
     def _open(self, session_id: SessionId, new: NewSession) -> SessionEntry:
         limits = self.config.limits
-        session = Session.open(
-            build_policy(new.history or self.config.history_kind, self.config),
-            matcher=self._matcher,
-            turn_limit=limits.max_session_turns,
-            at=self._clock.unix(),
-        )
         entry = SessionEntry(
             id=session_id,
-            session=session,
+            session=self._build_session(new),
             settings=new,
             created_at=self._clock.unix(),
             used_at=self._clock.now(),
@@ -172,6 +166,14 @@ class SessionService:
         self._registry.add(entry)
         self._publisher.publish(entry)
         return entry
+
+    def _build_session(self, new: NewSession) -> Session:
+        return Session.open(
+            build_policy(new.history or self.config.history_kind, self.config),
+            matcher=self._matcher,
+            turn_limit=self.config.limits.max_session_turns,
+            at=self._clock.unix(),
+        )
 
     def list_sessions(self, *, after: str | None = None, limit: int = 1000) -> JsonObject:
         """A page of sessions in the order of their ids, and the id to go on behind."""
@@ -196,11 +198,13 @@ class SessionService:
         Raises:
             SessionNotFoundError: there is none.
         """
-        if self.config.server.auto_create_sessions:
-            unused = self._registry.find_unused(text, self._clock.now())
-            if unused is not None:
-                return unused
-        return self.get_session_id(text)
+        return self._find_creatable(text) or self.get_session_id(text)
+
+    def _find_creatable(self, text: str) -> SessionId | None:
+        """The id of a session that is not there and that a turn would open."""
+        if not self.config.server.auto_create_sessions:
+            return None
+        return self._registry.find_unused(text, self._clock.now())
 
     def find_entry(self, session_id: str) -> SessionEntry:
         """What is held of a session; for tests and for tools, which only read.
@@ -237,18 +241,12 @@ class SessionService:
             SessionNotFoundError: there is no such session.
             RequestError: what is refused without the engine.
         """
-        if self.config.server.auto_create_sessions:
-            self._create_missing(session_id)
-        with self._use(session_id) as entry:
-            return await self._turns.begin(entry, order)
-
-    def _create_missing(self, text: str) -> None:
-        """Open the session that a request names, unless it is or lately was there."""
-        session_id = self._registry.find_unused(text, self._clock.now())
-        if session_id is not None:
+        if (unused := self._find_creatable(session_id)) is not None:
             self._memory.check_room()
             self._registry.check_room(self._clock.now())
-            self._open(session_id, NewSession())
+            self._open(unused, NewSession())
+        with self._use(session_id) as entry:
+            return await self._turns.begin(entry, order)
 
     def decode_token(self, token_id: int) -> str:
         """The text of one token id."""
@@ -260,8 +258,10 @@ class SessionService:
         Raises:
             RequestError: what the turn would be refused for.
         """
+        if self._find_creatable(session_id) is not None:  # a turn would open it; to count, nothing has to be kept
+            return await self._turns.count_tokens(self._build_session(NewSession()), request)
         with self._use(session_id) as entry:
-            return await self._turns.count_tokens(entry, request)
+            return await self._turns.count_tokens(entry.session, request)
 
     # Samples and the rest.
 

@@ -18,6 +18,7 @@ from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.idempotency import Answer
 from turnkeeper.core.pending import PendingTurn
+from turnkeeper.core.session import Session
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import Completion, Prompt, TurnRequest
 from turnkeeper.engines import Clock, EngineWatch, TurnRunner
@@ -84,6 +85,8 @@ class TurnService:
         try:
             plan = await self._plan(entry, pending, prepared, flight.response_id)
         except BaseException as error:
+            if flight.is_over and isinstance(error, Exception):
+                return delivery  # it was given up while its prompt was rendered, and knows why
             self._refuse(entry, flight, pending, error)
             raise
         flight.prompt_tokens = delivery.prompt_tokens = len(plan.prompt_ids)
@@ -91,14 +94,14 @@ class TurnService:
             flight.task = self._spawn(self._fly(entry, flight, pending, plan))
         return delivery
 
-    async def count_tokens(self, entry: SessionEntry, request: TurnRequest) -> int:
-        """The length of the prompt that a turn would have; nothing changes.
+    async def count_tokens(self, session: Session, request: TurnRequest) -> int:
+        """The length of the prompt that a turn of this session would have; nothing changes.
 
         Raises:
             RequestError: what the turn would be refused for.
         """
-        pending = entry.session.begin(request, at=self._clock.unix())
-        entry.session.abandon(pending, at=self._clock.unix())
+        pending = session.begin(request, at=self._clock.unix())
+        session.abandon(pending, at=self._clock.unix())
         prompt = await render_prompt(self._renderer, pending)
         return len(join_prompt(pending, prompt))
 
