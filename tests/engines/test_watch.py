@@ -5,7 +5,7 @@
 3. A look that began before the trainer spoke is out of date.
 4. It remembers which engines got other weights.
 5. A router whose workers are out of reach is named once: what is abandoned there cannot be aborted.
-6. It looks more often while paused or alert, at once when poked, and callers share a look.
+6. It looks more often while paused or alert, at once when poked, and callers share a look; a closed one looks no more.
 """
 
 import asyncio
@@ -131,3 +131,24 @@ async def test_a_router_whose_workers_are_out_of_reach_is_named_once(caplog: pyt
     await desk.watch.look()
     await desk.watch.look()
     assert [record.message.split()[0] for record in caplog.records] == [URL]
+
+
+async def test_a_look_ends_with_the_watch() -> None:
+    desk = Desk()
+    ended = asyncio.Event()
+
+    async def probe_for_ever() -> tuple[EngineReport, ...]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return ()
+
+    desk.engine.probe = probe_for_ever  # type: ignore[method-assign]
+    run = asyncio.create_task(desk.watch.run())
+    await settle()
+    run.cancel()
+    await asyncio.gather(run, return_exceptions=True)
+    assert not ended.is_set()
+    await desk.watch.close()
+    assert ended.is_set()

@@ -42,6 +42,7 @@ class EngineWatch:
         self._alert_until = 0.0
         self._poked = asyncio.Event()
         self._look: asyncio.Task[tuple[EngineReport, ...]] | None = None
+        self._looks: set[asyncio.Task[tuple[EngineReport, ...]]] = set()
         self._look_told = -1
         self._versions: dict[str, str] = {}
         self._versions_at = -1
@@ -65,7 +66,9 @@ class EngineWatch:
     async def look(self) -> tuple[EngineReport, ...]:
         """Look now; callers at the same time share one look."""
         if self._look is None or self._look.done() or self._look_told != self._gate.told_changes:
-            self._look = asyncio.ensure_future(self._look_once())
+            self._look = asyncio.create_task(self._look_once())
+            self._looks.add(self._look)
+            self._look.add_done_callback(self._looks.discard)
             self._look_told = self._gate.told_changes
         return await asyncio.shield(self._look)
 
@@ -115,6 +118,12 @@ class EngineWatch:
         """Look at once and often for a while."""
         self._alert_until = max(self._alert_until, self._clock.now() + duration_s)
         self._poked.set()
+
+    async def close(self) -> None:
+        """End what is still being looked at; nobody may look afterwards."""
+        for look in self._looks:
+            look.cancel()
+        await asyncio.gather(*self._looks, return_exceptions=True)
 
     async def run(self) -> None:
         """Look for ever; its owner cancels it."""

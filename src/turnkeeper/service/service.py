@@ -124,6 +124,7 @@ class SessionService:
         for entry in tuple(self._registry):
             self._close(entry, "the server is stopping")
         await self._turns.drain()
+        await self._watch.close()  # a look goes on without who asked for it
         await self._memory.settle()
         await self._engine.close()
         await self._client.close()
