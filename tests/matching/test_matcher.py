@@ -5,6 +5,7 @@
 3. Call ids may be renamed one for one, along a whole path.
 4. A function by import path decides alone, and is held to its contract.
 5. What differs is named: the kind, the field, both values cut to an excerpt.
+6. Equal messages have equal digests, and share one.
 """
 
 import re
@@ -127,6 +128,19 @@ CASES = (
 
 def accepts(matcher: str, stored: Message, replayed: Message) -> bool:
     return MATCHERS[matcher].match(normalize(stored), normalize(replayed), IdPairs()).is_match
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_messages_are_equal_where_their_digests_are(case: Case) -> None:
+    are_digests_equal = normalize(case.stored).digest == normalize(case.replayed).digest
+    assert normalize(case.replayed).equals(normalize(case.stored)) is are_digests_equal
+    assert are_digests_equal is (case.first == "strict")
+
+
+def test_an_equal_message_takes_over_the_digest() -> None:
+    stored, replayed = normalize(user("u")), normalize(user("u"))
+    assert replayed.equals(stored)
+    assert replayed.digest is stored.digest
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)

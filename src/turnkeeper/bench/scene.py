@@ -49,8 +49,9 @@ class Scene:
 
     def begin(self, body: bytes, session: Session | None = None) -> PendingTurn:
         """Begin the turn that a body asks for."""
-        prepared = prepare(parse(body))
-        return (session or self.session).begin(prepared.request, at=0.0, query=prepared.query)
+        session = session or self.session
+        prepared = prepare(parse(body), session)
+        return session.begin(prepared.request, at=0.0, query=prepared.query)
 
     def answer(self, prompt_tokens: int, fields: JsonObject | None = None) -> bytes:
         """What the engine answers to a prompt of that length."""
@@ -77,9 +78,9 @@ def parse(body: bytes) -> AgentCall:
     return CHAT.parse_request(parse_object(body), ParseContext(headers={}, decode_token=str))
 
 
-def prepare(call: AgentCall) -> PreparedOrder:
-    """Reduce a request to what is compared."""
-    return prepare_order(TurnOrder(request=call.request, build_response_id=str), {})
+def prepare(call: AgentCall, session: Session) -> PreparedOrder:
+    """Find what a request goes on from, and name it."""
+    return prepare_order(TurnOrder(request=call.request, build_response_id=str), {}, session)
 
 
 def build_request(pending: PendingTurn, prompt_ids: TokenIds) -> GenerateRequest:

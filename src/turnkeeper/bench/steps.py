@@ -41,8 +41,7 @@ def look_up(scene: Scene, count: int) -> list[Step]:
         call = parse(body)
 
         def find() -> None:
-            prepared = prepare(call)
-            session.find_parent(prepared.query)
+            prepared = prepare(call, session)
             session.abandon(session.begin(prepared.request, at=0.0, query=prepared.query), at=0.0)
 
         return find

@@ -7,7 +7,7 @@
               turn 0  | appended           -> attaches at turn 0, and appends  t a' t'
 
 The answer is the turn with the longest path of messages that the request begins with; ties go to the latest. A
-message costs one comparison of digests; only where those differ do values decide.
+message that is equal to the stored one costs one comparison, and takes over its digest.
 """
 
 import json
@@ -103,7 +103,8 @@ def follow(segment: tuple[NormalMessage, ...], query: Query, start: int, matcher
         match = matcher.match(stored, replayed, pairs)
         if not match.is_match:
             return Walk(matched=offset, differences=tuple(each.at(start + offset) for each in match.differences))
-        accepted.extend(each.at(start + offset) for each in match.differences)
+        if match.differences:
+            accepted.extend(each.at(start + offset) for each in match.differences)
     return Walk(matched=len(asked), differences=tuple(accepted) if len(asked) == len(segment) else ())
 
 

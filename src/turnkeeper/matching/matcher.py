@@ -112,9 +112,8 @@ class FieldMatcher:
         object.__setattr__(self, "checks_links", links)
 
     def match(self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Match:
-        """Equal digests are equal messages; else field by field."""
-        is_equal = stored.digest == replayed.digest
-        differences = () if is_equal else tuple(find_differences(stored, replayed))
+        """Equal as a whole; else field by field."""
+        differences = () if replayed.equals(stored) else tuple(find_differences(stored, replayed))
         if differences:
             refused = tuple(each for each in differences if each.kind not in self.accepted)
             if refused:

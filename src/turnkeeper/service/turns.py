@@ -75,7 +75,7 @@ class TurnService:
             RequestError: what is refused without the engine: history, template, length, limits.
             SessionClosedError: the session takes no further turns.
         """
-        prepared = prepare_order(order, entry.settings.pins)
+        prepared = prepare_order(order, entry.settings.pins, entry.session)
         again = self._find_again(entry, prepared)
         if again is not None:
             return again
@@ -121,7 +121,7 @@ class TurnService:
         decision = decide_order(
             entry,
             prepared,
-            parent=entry.session.find_parent(prepared.query),
+            parent=prepared.parent,
             at=self._clock.unix(),
             replay_window_s=self._config.timeouts.replay_window_s,
         )
