@@ -608,6 +608,23 @@ async def test_a_salt_that_is_out_of_date_does_not_vouch_for_the_prefix() -> Non
     assert [request.cache_salt for request in desk.engine.requests] == [f"{'5e' * 16}:{label}" for label in "12"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "may_be_older"),
+    [({"cached_tokens": 3}, True), ({}, False), ({"is_cache_counted": False}, True)],
+    ids=["reused", "not reused", "not counted"],
+)
+async def test_a_prefix_that_an_updated_engine_may_have_kept_is_marked(
+    fields: dict[str, Any], may_be_older: bool
+) -> None:
+    desk = Desk(say(WHOLE), mode=PauseMode.IN_PLACE)
+    await desk.start()
+    desk.gate.pause(PauseMode.IN_PLACE)
+    desk.engine.version = "2"
+    desk.gate.resume()
+    desk.engine.answers = [say(WHOLE, weight_version="2", **fields)]
+    assert ("prefix_may_be_older" in (await desk.start()).completion.marks) is may_be_older
+
+
 def spoil(row: int) -> Callable[[GenerateRequest], Any]:
     async def answer(request: GenerateRequest) -> Generation:
         rows = scripted_rows(PROMPT + WHOLE, layers=2, topk=2, experts=8)

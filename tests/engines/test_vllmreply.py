@@ -172,7 +172,9 @@ def reply(**changes: Any) -> bytes:
 
 
 def test_cached_tokens_are_counted_where_the_server_tells() -> None:
-    assert parse_vllm_reply(reply(), make_request(), URL, parse).cached_tokens == 4
+    told = parse_vllm_reply(reply(), make_request(), URL, parse)
+    assert (told.cached_tokens, told.is_cache_counted) == (4, True)
+    assert (read("generate_length").cached_tokens, read("generate_length").is_cache_counted) == (0, False)
 
 
 def test_a_message_of_the_engines_own_is_not_used() -> None:

@@ -106,6 +106,8 @@ class Generation:
     """How many sampled tokens the engine counted; None when it does not say."""
     cached_tokens: int = 0
     """How many prompt tokens came from the engine's prefix cache."""
+    is_cache_counted: bool = True
+    """Whether the engine says so; a vLLM does only when it is told to."""
     weight_version: str | None = None
     """The engine's version label at the end of the request."""
     spans: tuple[VersionSpan, ...] | None = None

@@ -98,6 +98,7 @@ def join_pieces(
         prompt_tokens=len(first.request.prompt_ids),
         completion_tokens=count,
         cached_tokens=first.generation.cached_tokens,
+        is_cache_counted=first.generation.is_cache_counted,
         spans=None,
         num_retractions=sum(piece.generation.num_retractions for piece in pieces),
         meta=_join_meta(pieces, count),

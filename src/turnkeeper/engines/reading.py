@@ -186,7 +186,7 @@ def has_older_prefix(joined: Joined, *, was_updated: bool, salted_version: str |
     """Whether tokens may have been sampled behind a prefix that older weights computed; for engines that keep KV.
 
     So it is when the weights changed while the turn ran, and when it reused a prefix that an engine holds since before
-    it was updated.
+    it was updated; an engine that does not count what it reuses may have.
 
     Args:
         joined: the turn.
@@ -196,7 +196,8 @@ def has_older_prefix(joined: Joined, *, was_updated: bool, salted_version: str |
     """
     versions = {span.version for span in joined.versions}
     is_salted = salted_version is not None and salted_version == joined.generation.weight_version
-    is_reused = joined.generation.cached_tokens > 0 and was_updated and not is_salted
+    may_reuse = joined.generation.cached_tokens > 0 or not joined.generation.is_cache_counted
+    is_reused = may_reuse and was_updated and not is_salted
     return is_reused or len(versions) > 1 or None in versions
 
 

@@ -62,7 +62,8 @@ def _build_bare(reply: JsonReply, choice: JsonObject, url: str) -> Generation:
             url=url,
         )
     usage = expect_object(reply.value.get("usage") or {}, "usage", url)
-    details = usage.get("prompt_tokens_details")
+    details: object = usage.get("prompt_tokens_details")
+    cached = _read_count(cast(JsonObject, details), "cached_tokens") if isinstance(details, dict) else None
     reason = choice.get("stop_reason")
     spans = read_spans(choice.get("weight_versions"), url)
     return Generation(
@@ -73,7 +74,8 @@ def _build_bare(reply: JsonReply, choice: JsonObject, url: str) -> Generation:
         matched_stop=reason if isinstance(reason, int | str) and not isinstance(reason, bool) else None,
         prompt_tokens=_read_count(usage, "prompt_tokens"),
         completion_tokens=_read_count(usage, "completion_tokens"),
-        cached_tokens=_read_count(cast(JsonObject, details), "cached_tokens") or 0 if isinstance(details, dict) else 0,
+        cached_tokens=cached or 0,
+        is_cache_counted=cached is not None,
         weight_version=spans[-1].version if spans else None,
         spans=spans,
         routed_experts=reply.take_payload(choice, "routed_experts"),
