@@ -9,6 +9,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +64,7 @@ class DroppingRouter:
     def __init__(self, worker: str, *drops: str) -> None:
         self.worker = worker
         self.drops = drops
+        self.others: tuple[str, ...] = ()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -80,7 +82,7 @@ class DroppingRouter:
 
     async def _answer(self, path: str, body: bytes) -> tuple[int, bytes]:
         if path == "/workers":
-            return 200, orjson.dumps({"workers": [{"url": self.worker}]})
+            return 200, orjson.dumps({"workers": [{"url": url} for url in (self.worker, *self.others)]})
         if path != "/v1/chat/completions":
             return 404, b""
         kept = {name: value for name, value in orjson.loads(body).items() if name not in self.drops}
@@ -164,6 +166,24 @@ async def test_an_engine_behind_a_router_is_at_fault(client: EngineClient) -> No
         [problem] = await check(client, url, shape=SHAPE)
     assert problem.startswith(f"the worker {worker} behind {url} is at fault")
     assert "--enable-return-routed-experts" in problem
+
+
+async def test_a_few_workers_are_asked_at_most(client: EngineClient) -> None:
+    engines = [ScriptedEngine() for _ in range(5)]
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(running(engine)) for engine in engines]
+        router = DroppingRouter(urls[0])
+        router.others = tuple(urls[1:])
+        url = await stack.enter_async_context(running(router))
+        [problem] = await check(client, url, shape=SHAPE)
+        for engine in engines:
+            engine.moe = MoeShape()
+        router.drops = ("return_routed_experts",)
+        [blame] = await check(client, url, shape=SHAPE)
+    assert "behind" in problem
+    assert "the router at" in blame
+    # The router's own call reaches the first; then three are asked, and in the second round one that answers well.
+    assert sum(len(engine.probes) for engine in engines) == 1 + 3 + 1 + 1
 
 
 async def test_a_router_is_as_its_workers_are(client: EngineClient) -> None:

@@ -219,7 +219,7 @@ class ScriptedEngine:
         return handler(request.json)
 
     async def _generate(self, request: RecordedRequest, receive: Callable[[], Awaitable[Any]]) -> Answer:
-        is_probe = request.header("x-smg-routing-key") == PROBE_SESSION
+        is_probe = str(request.json.get("rid") or request.header("x-smg-routing-key")).startswith(PROBE_SESSION)
         async with self._arrived:
             recorded = self.probes if is_probe else self.generations
             recorded.append(request)
