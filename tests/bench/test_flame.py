@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from turnkeeper.bench.flame import GARBAGE, OTHER, draw_flames, name_concern, parse_stacks, share_concerns
+from turnkeeper.bench.flame import GARBAGE, LOOP, OTHER, draw_flames, name_concern, parse_stacks, share_concerns
 
 OUTER = "thread (7): MainThread;main (turnkeeper/__main__.py:6);Runner.run (asyncio/runners.py:118)"
 READ = "parse (turnkeeper/engines/sglang.py:5);parse_reply (turnkeeper/engines/reply.py:7)"
@@ -54,6 +54,7 @@ def test_the_innermost_frame_with_a_concern_decides() -> None:
     assert name_concern((*stack, "encode (turnkeeper/rendering/encoder.py)")) == "tokenizing"
     assert name_concern((*stack, GARBAGE)) == GARBAGE
     assert name_concern(("MainThread", "f (elsewhere.py)")) == OTHER
+    assert name_concern(("MainThread",)) == LOOP
 
 
 def test_shares_add_up_to_all() -> None:
@@ -65,7 +66,7 @@ def test_the_picture_stands_alone() -> None:
     raw = f"{OUTER};{READ} 900\n{OUTER};f (/home/me/src/turnkeeper/core/a<b>.py:2) 99\n{OUTER};g (rare.py:1) 1\n"
     picture = draw_flames(parse_stacks(raw), "no rows & more")
     titles = [each.text or "" for each in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}title")]
-    assert titles[0] == f"MainThread: 100.0% ({OTHER})"
+    assert titles[0] == f"MainThread: 100.0% ({LOOP})"
     assert "parse_reply (turnkeeper/engines/reply.py): 90.0% (reading the engine's reply)" in titles
     assert not [title for title in titles if "rare" in title]
     assert not re.search(r"/home|<script|href", picture)

@@ -20,6 +20,7 @@ Stack: TypeAlias = tuple[str, ...]
 """The thread, then frames from the outermost to the innermost: ``function (package/module.py)``."""
 
 GARBAGE = "garbage collection"
+LOOP = "event loop: uvloop and asyncio"
 _THREAD = re.compile(r"thread \(\d+\):? ?(.*?)(?:_\d+)?$")
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>[^()]*?)(?::\d+)?\)$")
 _OUTER = ("Runner.run (asyncio/runners.py)", "_WorkItem.run (concurrent/futures/thread.py)")
@@ -45,7 +46,7 @@ CONCERNS: tuple[tuple[str, str], ...] = (
     ("reading the body, writing the reply", r"http/(jsonbody|dialects/.*)\.py"),
     ("HTTP frame: uvicorn, FastAPI, routes", r"\((uvicorn|starlette|fastapi)/|turnkeeper/http/"),
     ("seeing the turn through", r"turnkeeper/(service|engines)/"),
-    ("event loop: uvloop and asyncio", r"asyncio/|uvloop"),
+    (LOOP, r"asyncio/|uvloop"),
 )
 """What a stack is about: the row of the innermost frame that has one."""
 OTHER = "anything else"
@@ -93,12 +94,12 @@ def _spell(frame: str) -> str:
 
 
 def name_concern(stack: Stack) -> str:
-    """What a stack is about."""
+    """What a stack is about. One that holds only its thread was in the event loop's C code."""
     for frame in reversed(stack[1:]):
         for concern, pattern in CONCERNS:
             if re.search(pattern, frame):
                 return concern
-    return OTHER
+    return OTHER if len(stack) > 1 else LOOP
 
 
 def share_concerns(stacks: Mapping[Stack, int]) -> dict[str, float]:

@@ -125,7 +125,7 @@ def render_shares(profile: Profile) -> Table:
     main = {stack: count for stack, count in profile.stacks.items() if stack[0] == MAIN}
     others = {stack: count for stack, count in profile.stacks.items() if stack[0] != MAIN}
     other_ms = profile.cpu_ms - profile.main_cpu_ms
-    title = f"{profile.case.name}: {profile.turns} turns, {profile.main_cpu_ms:.1f} + {other_ms:.1f} ms of CPU a turn"
+    title = f"{profile.case.name}: {profile.turns} turns, {profile.cpu_ms:.1f} ms of CPU a turn while it was sampled"
     table = Table(title=title, title_justify="left")
     for place, name in enumerate(("concern", "event loop", "other threads", "of all")):
         table.add_column(name, justify="right" if place else "left", no_wrap=True)
