@@ -169,7 +169,7 @@ def main(
     else:
         timed = list(run_parts(time_steps, build_scenes(folder, lengths), names=names, count=count))
         table = render_figures(timed, "CPU ms a call", 3)
-    console = Console()
+    console = Console(width=120)
     console.print(f"tokenizer: {name_tokenizer(folder)}", highlight=False)
     console.print(table)
 

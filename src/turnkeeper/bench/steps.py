@@ -148,6 +148,11 @@ def parse_bare(scene: Scene, count: int) -> list[Step]:
     return [partial(orjson.loads, scene.write_body()) for _ in range(count)]
 
 
+def parse_bare_reply(scene: Scene, count: int) -> list[Step]:
+    """Parse the engine's reply, and nothing else."""
+    return [partial(orjson.loads, scene.answer(scene.tokens)) for _ in range(count)]
+
+
 def copy_ids(scene: Scene, count: int) -> list[Step]:
     """Copy the ids of the path, and their text."""
     ids = scene.session.forest.path_ids(scene.session.forest.turns[-1].id)
@@ -167,6 +172,7 @@ PARTS: Mapping[str, Prepare] = {
     "take rows, whole": take_whole,
     "collect samples": collect_samples,
     "floor: parse the body": parse_bare,
+    "floor: parse the reply": parse_bare_reply,
     "floor: copy the ids": copy_ids,
 }
 """By name, in the order of a turn."""
