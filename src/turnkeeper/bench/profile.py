@@ -97,7 +97,10 @@ async def profile_case(case: Case, material: Material, *, sessions: int) -> Prof
             before, before_main = server.meter.read_cpu_s(), read_thread_cpu_s(pid)
             for number in range(sessions):
                 await _talk(case, material, server, seed=1_000 + number)
-            cpu_s, main_cpu_s = server.meter.read_cpu_s() - before, read_thread_cpu_s(pid) - before_main
+            main_cpu_s = (
+                read_thread_cpu_s(pid) - before_main
+            )  # read within the other span: a part is never more than all
+            cpu_s = server.meter.read_cpu_s() - before
     turns = sessions * case.turns_each
     return Profile(
         case=case,
