@@ -25,11 +25,12 @@ import pytest
 from openai import AsyncOpenAI
 
 import vllmkit
-from turnkeeper.choices import EngineKind, OnAbort, PauseMode
+from turnkeeper.choices import OnAbort, PauseMode
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.demo.agent import play_task
 from turnkeeper.engines import EngineClient
+from turnkeeper.engines.verdict import RouteState
 from turnkeeper.http.app import build_app
 from turnkeeper.samples import Sample, decode_samples
 from turnkeeper.service.build import build_service, check_routes
@@ -260,10 +261,11 @@ async def test_the_probe_finds_the_route_fit(engine_url: str, checkpoint: Path) 
     settings = {"hf_checkpoint": str(checkpoint), "tito_model": "qwen3", "backend_url": engine_url}
     config = resolve(load({**settings, "use_rollout_routing_replay": vllmkit.HAS_ROWS}))
     client = EngineClient()
-    [report] = await check_routes(config, client)
+    [found] = await check_routes(config, client)
     await client.close()
-    assert (report.kind, report.model, report.problems) == (EngineKind.VLLM, vllmkit.MODEL, ())
-    assert report.context_length == vllmkit.CONTEXT_LENGTH
+    assert (found.verdict.state, found.verdict.reason) == (RouteState.SOUND, "")
+    report = found.report
+    assert (report.kind, report.model, report.context_length) == ("vllm", vllmkit.MODEL, vllmkit.CONTEXT_LENGTH)
 
 
 async def test_without_scale_out_the_completions_route_serves(checkpoint: Path) -> None:
