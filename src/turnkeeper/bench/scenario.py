@@ -110,7 +110,8 @@ def list_all() -> tuple[Case, ...]:
         for sessions in ((1, 16, 64, 256) if rows is not Rows.FULL else (1, 16))
     ]
     opened = [
-        Case(sessions=16, rows=rows, delay_s=0.5, think_s=0.5, runs=RUNS) for rows in (Rows.NONE, Rows.INCREMENTAL)
+        Case(sessions=16, turns=12, rows=rows, delay_s=0.5, think_s=0.5, runs=RUNS)
+        for rows in (Rows.NONE, Rows.INCREMENTAL)
     ]
     shapes = [Case(sessions=1, rows=rows, model="GLM-4.7", runs=RUNS) for rows in (Rows.INCREMENTAL, Rows.FULL)]
     kinds = [

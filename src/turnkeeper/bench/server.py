@@ -28,7 +28,7 @@ def name_tokenizer(checkpoint: Path) -> str:
     """Which tokenizer it is, in words."""
     if checkpoint == shipped_checkpoint():
         return "that of the embedded engine, which is small: figures do not compare with those of real ones"
-    return f"tokenizer.json of {checkpoint.name}, read by the tokenizers library"
+    return f"tokenizer.json of {checkpoint.name}, read by the tokenizers library unless a case says otherwise"
 
 
 def run_server_bench(
