@@ -69,6 +69,10 @@ class Figures:
         return Figures(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
 
 
+MISSED = "no turn was in flight when the weights changed"
+"""The problem of a round that shows nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """A round, judged."""
@@ -137,7 +141,7 @@ def _check_figures(case: Case, figures: Figures) -> Iterator[str]:
     if figures.recorded_aborts:
         yield f"{figures.recorded_aborts} aborted turns were recorded"
     if not figures.in_flight:
-        yield "no turn was in flight when the weights changed"
+        yield MISSED
     if case.mode is not PauseMode.ABORT and figures.aborted + figures.refused:
         yield f"{figures.aborted} turns were aborted, {figures.refused} refused, in a mode that aborts none"
     for what, gap in (("a path of one version", figures.single), ("an engine call", figures.traced)):
