@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from sys import float_info
 from typing import Any, TypeAlias, TypeGuard
 
@@ -43,7 +43,7 @@ def is_too_deep(value: Any) -> bool:
     """Whether objects and arrays lie in each other more than `MAX_DEPTH` times."""
     level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH + 1):
-        held = (item for each in level for item in _list_members(each))
+        held = (item for each in level for item in list_members(each))
         level = [item for item in held if isinstance(item, dict | list)]
         if not level:
             return False
@@ -77,8 +77,11 @@ def replace_surrogates(value: Any) -> Any:
     return value
 
 
-def _list_members(value: Any) -> Any:
-    return value.values() if is_object(value) else value
+def list_members(value: Any) -> Iterable[Any]:
+    """What an object or an array holds; nothing for any other value."""
+    if is_object(value):
+        return value.values()
+    return value if is_array(value) else ()
 
 
 def _spell_numbers(value: Any) -> Any:

@@ -10,7 +10,6 @@
 
 import json
 import math
-import re
 from typing import Any, NoReturn
 
 import orjson
@@ -23,17 +22,14 @@ from turnkeeper.jsontypes import (
     is_number,
     is_object,
     is_too_deep,
+    list_members,
     replace_surrogates,
 )
 
 __all__ = ["describe_json", "encode_json", "parse_json", "parse_object", "parse_optional_object"]
 
-# What orjson would read as a double or refuse: the slower reader takes over. Both patterns may match inside strings,
-# which costs time, never truth.
-_LONG_DIGITS = 19
-_LONG_NUMBER = re.compile(rb"\d{%d}" % _LONG_DIGITS)
-_DIGIT = re.compile(rb"\d")
-_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+_EXACT = float(1 << 63)
+"""From here on a double may be a whole number that orjson could not hold."""
 
 
 def parse_object(body: bytes) -> JsonObject:
@@ -65,18 +61,36 @@ def parse_json(body: bytes) -> Any:
         value = _read(body)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not valid JSON: {error}") from error
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and is_too_deep(value):
+    if is_too_deep(value):
         raise RequestError(f"the body is nested deeper than {MAX_DEPTH} levels")
     return value
 
 
 def _read(body: bytes) -> Any:
-    if _has_long_number(body) or _SURROGATE_ESCAPE.search(body):
-        read = json.loads(
-            body.decode(), parse_constant=_refuse_constant, parse_float=_read_float, parse_int=_read_whole
-        )
-        return replace_surrogates(read)
-    return orjson.loads(body)
+    """Read by orjson; what it refuses (lone surrogates among it) or rounds is read again by the slower reader.
+
+    Looking for either in the bytes beforehand takes longer than reading them: 0.25 ms for 150 KB, 0.07 to read.
+    """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return _read_slowly(body)
+    return _read_slowly(body) if _holds_rounded(value) else value
+
+
+def _read_slowly(body: bytes) -> Any:
+    read = json.loads(body.decode(), parse_constant=_refuse_constant, parse_float=_read_float, parse_int=_read_whole)
+    return replace_surrogates(read)
+
+
+def _holds_rounded(value: Any) -> bool:
+    """Whether a double in it is so large that it may have been a whole number."""
+    level = [value]
+    while level:
+        if any(isinstance(item, float) and not -_EXACT < item < _EXACT for item in level):
+            return True
+        level = [member for item in level for member in list_members(item)]
+    return False
 
 
 def describe_json(value: Any) -> str:
@@ -87,18 +101,6 @@ def describe_json(value: Any) -> str:
         return "a boolean"
     kinds = ((int | float, "a number"), (str, "a string"), (list, "a list"), (dict, "an object"))
     return next((name for kind, name in kinds if isinstance(value, kind)), "another value")
-
-
-def _has_long_number(body: bytes) -> bool:
-    """Whether 19 digits stand in a row.
-
-    Such a run covers one of any 19 bytes in a row, so only every 19th is looked at first: 0.2 ms for 150 KB of
-    conversation, where the pattern alone takes 1.4 ms.
-    """
-    return any(
-        _LONG_NUMBER.search(body, max(0, _LONG_DIGITS * (found.start() - 1) + 1), _LONG_DIGITS * (found.start() + 1))
-        for found in _DIGIT.finditer(body[::_LONG_DIGITS])
-    )
 
 
 def _refuse_constant(name: str) -> NoReturn:
