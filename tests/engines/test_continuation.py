@@ -103,8 +103,8 @@ def piece(count: int, patch: Patch | None = None) -> Piece:
 
 
 def test_without_a_piece_the_turn_is_asked_for_again_under_another_rid() -> None:
-    first = make_request(prompt_json=b"[11,12,13,14,15]")
-    again = make_request(rid="r-2", prompt_json=b"[11,12,13,14,15]")
+    first = make_request()
+    again = make_request(rid="r-2")
     assert render_chat_body(derive_request(first, [], rid="r-2")) == render_chat_body(again)
 
 

@@ -50,12 +50,6 @@ def test_the_body_asks_for_everything_a_turn_needs() -> None:
     }
 
 
-def test_ready_prompt_json_is_sent_as_it_is() -> None:
-    assert render_chat_body(make_request(prompt_json=b"[11, 12,13 ,14,15]")).startswith(
-        b'{"input_ids":[11, 12,13 ,14,15],'
-    )
-
-
 def test_sampling_tools_and_template_arguments_are_sent() -> None:
     tool = {"type": "function", "function": {"name": "f"}}
     body = body_of(

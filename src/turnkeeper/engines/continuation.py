@@ -94,7 +94,6 @@ def derive_request(first: GenerateRequest, pieces: Sequence[Piece], *, rid: str)
         first,
         rid=rid,
         prompt_ids=prompt,
-        prompt_json=None,
         sampling=_shrink_budgets(first.sampling, len(held)),
         forwarded=_shrink_budgets(first.forwarded, len(held)),
         rows=_plan_piece_rows(first.rows, pieces, len(prompt)),
