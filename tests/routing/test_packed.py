@@ -69,13 +69,14 @@ def test_a_long_text_is_held_in_its_small_dtype() -> None:
     ("parts", "error"),
     [
         ([b"AAAA!AAAAAAAAAAA"], ""),
+        ([b"AAAA!AAAAAAAAAAA", b"A" * 16], ""),
         ([b"AAA"], ""),
         ([b"A" * 14 + b"==", b"A" * 16], "padded in the middle"),
         ([b"A" * 14 + b"==", b"AAAA"], "padded in the middle"),
         ([b"AA==AAAAAAAAAAAA"], ""),
         ([b"-_-_" * 4], ""),
     ],
-    ids=["mark", "cut-short", "padding-then-block", "padding-then-rest", "padding-inside", "url-safe"],
+    ids=["mark", "mark-then-more", "cut-short", "pad-then-block", "pad-then-rest", "padding-inside", "url-safe"],
 )
 def test_what_is_no_base64_is_noted(parts: list[bytes], error: str) -> None:
     packed = PackedIds()
@@ -86,6 +87,7 @@ def test_what_is_no_base64_is_noted(parts: list[bytes], error: str) -> None:
     assert error in packed.error
     assert parts[0][:8].decode() in packed.excerpt
     assert str(len(b"".join(parts))) in packed.excerpt
+    assert packed.size_bytes <= len(parts[0]) * 3 // 4
 
 
 @pytest.mark.parametrize("size", [1, 5, 16, 1000])
