@@ -44,10 +44,12 @@ def _edit_trace(folder: Path, edit: Callable[[list[dict[str, Any]]], None]) -> N
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def _edit_sample(folder: Path, change: Callable[[Sample], Sample]) -> None:
-    """Change what the trainer got: the first session's sample."""
-    path = min((folder / "samples").iterdir())
-    batch = decode_samples(path.read_bytes())
+def _edit_sample(
+    folder: Path, change: Callable[[Sample], Sample], fits: Callable[[Sample], bool] = lambda sample: True
+) -> None:
+    """Change what the trainer got: the sample of the first session whose sample ``fits``."""
+    batches = ((path, decode_samples(path.read_bytes())) for path in sorted((folder / "samples").iterdir()))
+    path, batch = next((path, batch) for path, batch in batches if all(map(fits, batch.samples)))
     payload = encode_samples([change(sample) for sample in batch.samples], batch.session_metadata)
     path.write_bytes(payload.to_bytes())
 
@@ -95,7 +97,8 @@ def _train_a_prompt_token(folder: Path) -> None:
         mask[int(np.argmin(mask))] = 1
         return replace(sample, loss_mask=mask)
 
-    _edit_sample(folder, change)
+    # A session of one turn has no prompt token after its first sampled one, so nothing to train wrongly.
+    _edit_sample(folder, change, fits=lambda sample: not sample.loss_mask.all())
 
 
 def _change_an_expert(folder: Path) -> None:
