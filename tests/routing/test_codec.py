@@ -36,14 +36,14 @@ def test_every_form_gives_the_same_rows(payload: str | bytes | memoryview) -> No
     assert _decode(payload, start=10, stop=14).tolist() == IDS.tolist()
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 43_690, 43_691, 100_001])
+@pytest.mark.parametrize("rows", [1, 2, 3, 43_690, 43_691, 400_001])
 @pytest.mark.parametrize("encode", [encode_ids, lambda ids: encode_npy(ids.astype(np.uint8))], ids=["int32", "npy"])
 def test_long_payloads_come_in_blocks_of_whole_rows(rows: int, encode: Callable[[np.ndarray], str]) -> None:
     ids = build_ids(rows)
     opened = open_payload(encode(ids), shape=SHAPE, start=0, stop=rows)
     assert not isinstance(opened, WrongLength)
     blocks = list(opened.iter_blocks())
-    assert max(map(len, blocks)) < 60_000
+    assert max(map(len, blocks)) < 200_000
     assert np.array_equal(np.concatenate(blocks), ids)
 
 

@@ -2,7 +2,8 @@
 
 1. However the text is cut, the ids are those of the whole text, each block in the smallest dtype that holds it.
 2. What is no base64 is noted with its beginning, and nothing behind it is read.
-3. The text of a ``.npy`` file is kept as its bytes.
+3. Of a chunk in which the text ends no more is taken than the text, and what is fed then completes it.
+4. The text of a ``.npy`` file is kept as its bytes.
 """
 
 import base64
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from routing.builders import encode_npy
 from turnkeeper.routing import PackedIds
+from turnkeeper.routing.packed import SEGMENT_IDS
 
 EDGES = [0, 1, 255, 256, 65_535, 65_536, 2**31 - 1, -1, -(2**31)]
 
@@ -55,14 +57,42 @@ def test_a_block_takes_the_smallest_dtype_that_holds_it(top: int, dtype: type) -
     assert block.dtype == dtype
 
 
-def test_a_long_text_is_held_in_its_small_dtype() -> None:
-    """A quarter of the bytes, in blocks, and each block is decided by itself."""
-    ids = np.tile(np.arange(200, dtype="<i4"), 1500)
-    ids[-1] = -1
-    blocks = list(PackedIds.pack(base64.b64encode(ids.tobytes())).iter_units(1))
-    assert {block.dtype for block in blocks[:-1]} == {np.dtype(np.uint8)}
-    assert blocks[-1].dtype == np.int32
-    assert np.array_equal(np.concatenate(blocks), ids)
+@pytest.mark.parametrize("unit", [1, 7, 384])
+def test_a_long_text_is_held_in_its_small_dtype_in_few_pieces(unit: int) -> None:
+    """A quarter of the bytes; only the block with the odd id is held in all of them."""
+    ids = np.tile(np.arange(200, dtype="<i4"), 2 * SEGMENT_IDS // 200 + 500)
+    ids[-5000] = -1
+    runs = list(PackedIds.pack(base64.b64encode(ids.tobytes())).iter_units(unit))
+    assert sum(len(run) for run in runs if run.dtype == np.uint8) > 2 * SEGMENT_IDS
+    assert {run.dtype for run in runs} == {np.dtype(np.uint8), np.dtype(np.int32)}
+    assert len(runs) <= 8, "three pieces, one with the odd id, the text's last group, and the units that lie across"
+    assert np.array_equal(np.concatenate(runs), ids[: len(ids) // unit * unit])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    ids=st.lists(st.integers(0, 300), min_size=1, max_size=60),
+    behind=st.sampled_from([b'"', b'", "a": 1}', b'"AAAA"', b"\\/AAAA", b'"}' + b"A" * 90]),
+    cuts=st.lists(st.integers(0, 500), max_size=6),
+)
+def test_no_more_is_taken_than_the_text(ids: list[int], behind: bytes, cuts: list[int]) -> None:
+    text = spell(ids)
+    whole, packed, taken = text + behind, PackedIds(), 0
+    for stop in [*sorted(min(cut, len(whole)) for cut in cuts), len(whole)]:
+        if taken < stop:
+            taken += packed.feed_valid(whole[taken:stop])
+    assert taken <= len(text)
+    packed.feed(text[taken:])
+    packed.finish()
+    assert not packed.error
+    assert len(packed) == len(text)
+    assert [number for run in packed.iter_units(1) for number in run.tolist()] == ids
+
+
+def test_nothing_is_taken_behind_an_error() -> None:
+    packed = PackedIds()
+    packed.feed(b"!" * 16)
+    assert packed.feed_valid(b"A" * 32) == 0
 
 
 @pytest.mark.parametrize(

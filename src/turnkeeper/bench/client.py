@@ -74,7 +74,7 @@ class CountingSink:
         self.text = bytearray()
         self.size_bytes = 0
 
-    def feed(self, chunk: bytes) -> None:
+    def feed(self, chunk: bytes | memoryview) -> None:
         """Take the next part."""
         self.size_bytes += len(chunk)
 
@@ -108,7 +108,7 @@ async def open_clients(url: str) -> AsyncGenerator[dict[str, Post]]:
     _, small = await loop.create_connection(SmallClient, parts.hostname or "", parts.port or 80)
 
     async def post(body: bytes, sink: BodySink) -> None:
-        reply = await engine.call("POST", url + PATH, body=body, headers=JSON_HEADERS, sink=sink)
+        reply = await engine.call_into(sink, url + PATH, body=body, headers=JSON_HEADERS)
         if reply.status != 200:
             raise ConnectionError(f"the mock answered {reply.status}")
 

@@ -22,6 +22,9 @@ from turnkeeper.routing import Payload, RowsRequest
 IdsSink: TypeAlias = Callable[[TokenIds], None]
 """Called with each run of newly sampled ids while a reply is being generated, in order."""
 
+LARGE_ROWS = 4096
+"""From so many rows on a reply is large: 8 MB for a model of 48 layers and top-8."""
+
 ABORT = "abort"
 """The finish reason of a reply that the engine cut short."""
 
@@ -78,6 +81,12 @@ class GenerateRequest:
         start = self.rows.payload_start if self.rows is not None else 0
         if not 0 <= start <= len(self.prompt_ids):
             raise ValueError(f"routing rows cannot start at {start} in a prompt of {len(self.prompt_ids)} tokens")
+
+    @property
+    def expects_large_reply(self) -> bool:
+        """Whether the reply will bring many megabytes of rows."""
+        start = len(self.prompt_ids) if self.rows is None else self.rows.payload_start
+        return len(self.prompt_ids) - (0 if self.wants_indexer else start) >= LARGE_ROWS
 
     def encode_prompt(self) -> bytes:
         """The prompt ids as a JSON array. Nobody keeps it: 32,000 ids are written in 0.1 ms."""

@@ -263,12 +263,12 @@ class SglangGenerateEngine(SglangEngine):
             reply = await self._stream(request, on_ids)
         else:
             body = ReplyBody()
-            raw = await self._client.call(
-                "POST",
+            raw = await self._client.call_into(
+                body,
                 f"{self.url}/generate",
                 body=render_generate_body(request, is_stream=False),
                 headers=render_headers(request),
-                sink=body,
+                is_large=request.expects_large_reply,
             )
             if raw.status != 200:
                 raise build_status_error(raw, len(request.prompt_ids))

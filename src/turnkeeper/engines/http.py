@@ -1,7 +1,7 @@
 """The one HTTP client that talks to engines.
 
 Owns connections, their limits and timeouts, which headers travel, and the one boundary at which failures of the
-client library become `EngineError`s. Knows no engine's wire.
+client library become `EngineError`s. Knows no engine's wire. Large replies are read in a thread of their own.
 
 * A request is sent again only when no connection was made, so nothing can have been accepted.
 * Idle connections are dropped sooner than engines drop them (uvicorn: 5 s), so that no request meets a dying socket.
@@ -11,12 +11,13 @@ client library become `EngineError`s. Knows no engine's wire.
 import asyncio
 import contextlib
 import resource
-from collections.abc import AsyncGenerator, Generator, Iterable
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import aiohttp
 
+from turnkeeper.engines.apart import LoopThread
+from turnkeeper.engines.large import BodySink, Lane, feed_body, feed_chunks
 from turnkeeper.errors import ConfigError, EngineError, EngineTimeoutError
 
 ROUTING_KEY = "X-SMG-Routing-Key"
@@ -117,14 +118,43 @@ def engine_boundary(url: str, timeout_s: float) -> Generator[None]:
         raise EngineError(f"the engine at {url} broke off its reply: {reason}", url=url) from error
 
 
-class BodySink(Protocol):
-    """Takes a body as it comes in, and keeps as text what an error message may quote."""
+class _Connections:
+    """A pool of connections within one event loop, made at the first call."""
 
-    text: bytearray
+    def __init__(self, *, headers: Mapping[str, str], connect_timeout_s: float, pool_size: int, idle_s: float) -> None:
+        self._headers = headers
+        self._connect_timeout_s = connect_timeout_s
+        self._pool_size = pool_size
+        self._idle_s = idle_s
+        self._session: aiohttp.ClientSession | None = None
 
-    def feed(self, chunk: bytes) -> None:
-        """Take the next part; every other turn of the process waits meanwhile."""
-        ...
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._pool_size, keepalive_timeout=self._idle_s),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+                read_bufsize=1 << 20,
+                trust_env=False,
+            )
+        return self._session
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, method: str, url: str, *, body: bytes | None, headers: Iterable[tuple[str, str]], timeout_s: float
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(self._connect_timeout_s, timeout_s))
+        with engine_boundary(url, timeout_s):
+            async with self._open().request(
+                method, url, data=body, headers=tuple(headers), timeout=timeout, allow_redirects=False
+            ) as response:
+                yield response
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+            await asyncio.sleep(0)  # lets aiohttp's transports run their connection_lost
 
 
 class EngineClient:
@@ -149,22 +179,13 @@ class EngineClient:
             api_key: sent to engines as a bearer token.
         """
         self.timeout_s = timeout_s
-        self._connect_timeout_s = connect_timeout_s
-        self._pool_size = pool_size
-        self._pool_idle_s = pool_idle_s
-        self._headers = {"accept-encoding": "identity"} | ({"authorization": f"Bearer {api_key}"} if api_key else {})
-        self._session: aiohttp.ClientSession | None = None
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._pool_size, keepalive_timeout=self._pool_idle_s),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=self._headers,
-                read_bufsize=1 << 20,
-                trust_env=False,
-            )
-        return self._session
+        own = {"accept-encoding": "identity"} | ({"authorization": f"Bearer {api_key}"} if api_key else {})
+        self._near, self._far = (
+            _Connections(headers=own, connect_timeout_s=connect_timeout_s, pool_size=pool_size, idle_s=pool_idle_s)
+            for _ in range(2)
+        )
+        self._thread = LoopThread("large replies")
+        self._lane = Lane()
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -178,12 +199,8 @@ class EngineClient:
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Open a call and read its body as it comes; reading happens inside the same error boundary."""
         total_s = self.timeout_s if timeout_s is None else timeout_s
-        timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=min(self._connect_timeout_s, total_s))
-        with engine_boundary(url, total_s):
-            async with self._open().request(
-                method, url, data=body, headers=tuple(headers), timeout=timeout, allow_redirects=False
-            ) as response:
-                yield response
+        async with self._near.stream(method, url, body=body, headers=headers, timeout_s=total_s) as response:
+            yield response
 
     async def call(
         self,
@@ -193,23 +210,46 @@ class EngineClient:
         body: bytes | None = None,
         headers: Iterable[tuple[str, str]] = (),
         timeout_s: float | None = None,
-        sink: BodySink | None = None,
     ) -> HttpReply:
-        """Make a call and read its whole reply, whatever its status; the body goes to a sink where there is one.
+        """Make a call and read its whole reply, whatever its status.
 
         Raises:
             EngineError: no connection (``facts["accepted"]`` is False), a reset, a body cut short.
             EngineTimeoutError: the reply was not complete in time.
         """
         async with self.stream(method, url, body=body, headers=headers, timeout_s=timeout_s) as response:
-            if sink is None:
-                content = await response.read()
-            else:
-                async for chunk, _ in response.content.iter_chunks():  # each as it came; iter_any would join them
-                    sink.feed(chunk)
-                content = sink.text
-            pairs = tuple((str(name), str(value)) for name, value in response.headers.items())
-            return HttpReply(url=url, status=response.status, headers=pairs, body=content)
+            return _build_reply(response, url, await response.read())
+
+    async def call_into(
+        self, sink: BodySink, url: str, *, body: bytes, headers: Iterable[tuple[str, str]] = (), is_large: bool = False
+    ) -> HttpReply:
+        """POST, and give the reply's body to a sink as it comes in, whatever its status.
+
+        Args:
+            sink: used by one thread at a time: another one's where the reply is large, until the call is over.
+            url: where to.
+            body: of the request.
+            headers: of the request.
+            is_large: whether many megabytes are expected, which other calls shall not wait for.
+
+        Raises:
+            EngineError, EngineTimeoutError: as those of ``call``.
+        """
+        if is_large:
+            return await self._thread.run(lambda: self._call_apart(sink, url, body, headers))
+        async with self.stream("POST", url, body=body, headers=headers) as response:
+            await feed_chunks(response, sink)
+            return _build_reply(response, url, sink.text)
+
+    async def _call_apart(self, sink: BodySink, url: str, body: bytes, headers: Iterable[tuple[str, str]]) -> HttpReply:
+        # The library's own timeout ends where a body is taken off its connection.
+        limit_s = self.timeout_s
+        async with (
+            self._far.stream("POST", url, body=body, headers=headers, timeout_s=limit_s) as response,
+            asyncio.timeout(limit_s),
+        ):
+            await feed_body(response, sink, self._lane)
+            return _build_reply(response, url, sink.text)
 
     async def post_json(self, url: str, body: bytes, *, timeout_s: float | None = None) -> HttpReply:
         """POST a JSON body."""
@@ -217,7 +257,12 @@ class EngineClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
-            await asyncio.sleep(0)  # lets aiohttp's transports run their connection_lost
+        if self._thread.is_running:
+            await self._thread.run(self._far.close)
+            await self._thread.close()
+        await self._near.close()
+
+
+def _build_reply(response: aiohttp.ClientResponse, url: str, body: bytes | bytearray) -> HttpReply:
+    pairs = tuple((str(name), str(value)) for name, value in response.headers.items())
+    return HttpReply(url=url, status=response.status, headers=pairs, body=body)

@@ -64,14 +64,15 @@ class ReplyBody:
         found.feed(body)
         return found
 
-    def feed(self, chunk: Bytes) -> None:
+    def feed(self, chunk: Bytes | memoryview) -> None:
         """Take the next part of the body."""
-        while chunk:
+        rest = chunk
+        while rest:
             if self._open is None:
-                self.text += chunk
-                chunk = self._find_payload()
+                self.text += rest
+                rest = self._find_payload()
             else:
-                chunk = self._take_payload(self._open, chunk)
+                rest = self._take_payload(self._open, rest)
 
     def _find_payload(self) -> Bytes:
         """Look through new text for a payload that begins; what follows its opening quote."""
@@ -101,9 +102,13 @@ class ReplyBody:
         self.payloads.append(self._open)
         return rest
 
-    def _take_payload(self, payload: PackedIds, chunk: Bytes) -> Bytes:
+    def _take_payload(self, payload: PackedIds, chunk: Bytes | memoryview) -> Bytes:
         """Give the payload what is its own of a chunk; what follows its closing quote."""
-        raw = self._backslash + chunk if self._backslash else chunk
+        # Decoding finds the end of the text, or an escape in it, as fast as looking for them would.
+        taken = 0 if self._backslash else payload.feed_valid(chunk)
+        if taken == len(chunk):
+            return b""
+        raw = self._backslash + bytes(chunk[taken:])
         self._backslash = b""
         stop = raw.find(b'"')
         own = raw if stop < 0 else raw[:stop]

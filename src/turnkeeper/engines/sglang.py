@@ -151,12 +151,12 @@ class SglangEngine:
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
         """Generate one reply; this wire does not stream ids, so ``on_ids`` is never called."""
         body = ReplyBody()
-        reply = await self._client.call(
-            "POST",
+        reply = await self._client.call_into(
+            body,
             f"{self.url}/v1/chat/completions",
             body=render_chat_body(request),
             headers=render_headers(request),
-            sink=body,
+            is_large=request.expects_large_reply,
         )
         if reply.status != 200:
             raise build_status_error(reply, len(request.prompt_ids))

@@ -186,7 +186,9 @@ class VllmEngine:
         url, headers = f"{self.url}{route}", _render_headers(request)
         if on_ids is None:
             found = ReplyBody()
-            reply = await self._client.call("POST", url, body=body, headers=headers, sink=found)
+            reply = await self._client.call_into(
+                found, url, body=body, headers=headers, is_large=request.expects_large_reply
+            )
             if reply.status != 200:
                 raise build_status_error(reply, len(request.prompt_ids))
             return await offload(partial(parse_vllm_reply, found, request, self.url, self._parse), len(found.text))

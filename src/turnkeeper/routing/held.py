@@ -57,6 +57,18 @@ class HeldRows:
 
 
 def _count(ours_RLK: NDArray[np.unsignedinteger], theirs_RLK: NDArray[Any]) -> int:
-    if np.array_equal(ours_RLK, theirs_RLK):
+    if _is_equal(ours_RLK, theirs_RLK):
         return 0
     return int((ours_RLK != theirs_RLK).any(axis=(1, 2)).sum())
+
+
+def _is_equal(ours_RLK: NDArray[np.unsignedinteger], theirs_RLK: NDArray[Any]) -> bool:
+    """Compared eight bytes at a time where the rows allow it: the answer takes an eighth of the memory."""
+    row_bytes = ours_RLK.itemsize * ours_RLK[0].size
+    if ours_RLK.dtype == theirs_RLK.dtype and row_bytes % 8 == 0:
+        return np.array_equal(_view_words(ours_RLK), _view_words(theirs_RLK))
+    return np.array_equal(ours_RLK, theirs_RLK)
+
+
+def _view_words(rows_RLK: NDArray[Any]) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(rows_RLK).reshape(len(rows_RLK), -1).view(np.uint64)
