@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engines.builders import make_request, spell_payload
 from turnkeeper.core.turn import VersionSpan
@@ -20,6 +22,7 @@ from turnkeeper.engines.check import check_generation
 from turnkeeper.engines.engine import EngineState
 from turnkeeper.engines.http import HttpReply
 from turnkeeper.engines.refusal import build_status_error
+from turnkeeper.engines.reply import cut_choice_logprobs
 from turnkeeper.engines.sglang import merge_stop_ids, parse_chat_reply, read_report, read_workers, render_chat_body
 from turnkeeper.errors import (
     ContextLengthError,
@@ -199,9 +202,37 @@ def test_null_and_nan_logprobs_are_kept_for_the_check() -> None:
     assert found[2] == -np.inf
 
 
-def test_top_logprobs_that_are_not_finite_become_null() -> None:
+TOKEN_TEXTS = st.sampled_from(['"', ']},"finish_reason":', '"logprobs":{"content":[', "\\", "]}", "a", '"meta_info":'])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    texts=st.lists(TOKEN_TEXTS, max_size=6),
+    order=st.permutations(["message", "logprobs", "finish_reason", "matched_stop", "meta_info"]),
+    extra=st.booleans(),
+    said=TOKEN_TEXTS,
+)
+def test_the_choices_logprobs_change_nothing(texts: list[str], order: list[str], extra: bool, said: str) -> None:
+    """They are left out before parsing, wherever they stand and whatever they quote."""
+    tokens = [{"token": text, "bytes": list(text.encode()), "logprob": -1.0, "top_logprobs": []} for text in texts]
+    logprobs = {"content": tokens, **({"refusal": None} if extra else {})}
+    whole = json.loads(reply(message={"role": "assistant", "content": said}))
+    choice = {"index": 0, **whole["choices"][0], "logprobs": logprobs}
+    written = orjson.dumps({**whole, "choices": [{key: choice.get(key) for key in ("index", *order)}]})
+    found, expected = parse_chat_reply(written, URL), parse_chat_reply(orjson.dumps(whole), URL)
+    assert (found.message, found.meta) == (expected.message, expected.meta)
+    assert (found.finish_reason, found.matched_stop) == (expected.finish_reason, expected.matched_stop)
+    assert (found.ids.tolist(), found.logprobs.tolist()) == (expected.ids.tolist(), expected.logprobs.tolist())
+
+
+def test_the_choices_logprobs_are_left_out_as_sglang_writes_them() -> None:
+    text = bytearray(b'{"message":{},"logprobs":{"content":[{"token":"a"}]},"finish_reason":"stop","meta_info":{}}')
+    assert cut_choice_logprobs(text) == b'{"message":{},"logprobs":null,"finish_reason":"stop","meta_info":{}}'
+
+
+def test_top_logprobs_that_are_not_finite_do_no_harm() -> None:
     raw = reply(choice={"logprobs": {"content": [{"top_logprobs": [{"logprob": float("-inf")}]}]}})
-    assert parse_chat_reply(raw, URL).choice_logprobs == {"content": [{"top_logprobs": [{"logprob": None}]}]}
+    assert parse_chat_reply(raw, URL).ids.tolist() == parse_chat_reply(reply(), URL).ids.tolist()
 
 
 @pytest.mark.parametrize(

@@ -129,8 +129,6 @@ class Generation:
     """The layer count of the indexer payload, as the engine states it."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The engine's ``meta_info`` less lists and payloads."""
-    choice_logprobs: JsonObject | None = None
-    """The OpenAI ``logprobs`` object of the choice as sent, numbers that are not finite set to null."""
     response_id: str = ""
     """The engine's id of the reply."""
     model: str = ""

@@ -102,7 +102,6 @@ def join_pieces(
         spans=None,
         num_retractions=sum(piece.generation.num_retractions for piece in pieces),
         meta=_join_meta(pieces, count),
-        choice_logprobs=None,
     )
     rows = len(first.request.prompt_ids) + count - 1
     return Joined(

