@@ -1,8 +1,9 @@
 """Which client should call engines: ``turnkeeper bench client``.
 
-Two clients take the same replies of a mock engine, in turns: `EngineClient`, which stands on aiohttp, as the server
-uses it, and `SmallClient`, which does as little as a client can. A sink that only counts shows the clients alone,
-`ReplyBody` what is done with a reply anyway. Figures are milliseconds of this process's CPU time a reply.
+The same replies of a mock engine are taken in turns by `EngineClient`, which stands on aiohttp, in both of its ways
+(in the caller's event loop; and in a thread of its own, where it takes large bodies past the library), and by
+`SmallClient`, which does as little as a client can. A sink that only counts shows the clients alone, `ReplyBody` what
+is done with a reply anyway. Figures are milliseconds of this process's CPU time a reply.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -79,41 +81,40 @@ class CountingSink:
         self.size_bytes += len(chunk)
 
 
+CLIENTS = ("aiohttp", "apart", "small")
 SINKS: dict[str, Callable[[], BodySink]] = {"counting": CountingSink, "ReplyBody": ReplyBody}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientFigure:
-    """One kind of reply into one kind of sink, by both clients."""
+    """One kind of reply into one kind of sink, by every client."""
 
     reply: str
     size_bytes: int
     """Of the reply's body."""
     sink: str
-    aiohttp_ms: list[float] = field(default_factory=list[float])
-    """CPU time a reply, run by run."""
-    small_ms: list[float] = field(default_factory=list[float])
+    runs_ms: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in CLIENTS})
+    """CPU time a reply by client, run by run."""
 
-    @property
-    def ratio(self) -> float:
-        """aiohttp's median in medians of the small client."""
-        return median(self.aiohttp_ms) / median(self.small_ms)
+    def compare(self, client: str) -> float:
+        """A client's median in medians of the small one."""
+        return median(self.runs_ms[client]) / median(self.runs_ms["small"])
 
 
 @asynccontextmanager
 async def open_clients(url: str) -> AsyncGenerator[dict[str, Post]]:
-    """Both clients of one engine."""
+    """Every client of one engine, by name."""
     engine, parts = EngineClient(), urlsplit(url)
     loop = asyncio.get_running_loop()
     _, small = await loop.create_connection(SmallClient, parts.hostname or "", parts.port or 80)
 
-    async def post(body: bytes, sink: BodySink) -> None:
-        reply = await engine.call_into(sink, url + PATH, body=body, headers=JSON_HEADERS)
+    async def post(body: bytes, sink: BodySink, *, is_large: bool = False) -> None:
+        reply = await engine.call_into(sink, url + PATH, body=body, headers=JSON_HEADERS, is_large=is_large)
         if reply.status != 200:
             raise ConnectionError(f"the mock answered {reply.status}")
 
     try:
-        yield {"aiohttp": post, "small": small.post}
+        yield {"aiohttp": post, "apart": partial(post, is_large=True), "small": small.post}
     finally:
         small.close()
         await engine.close()
@@ -127,11 +128,12 @@ async def measure_clients(url: str, replies: Sequence[Reply] = REPLIES, runs: in
             for name, build_sink in SINKS.items():
                 counted = CountingSink()
                 await clients["aiohttp"](reply.body, counted)
-                await clients["small"](reply.body, build_sink())
                 figure = ClientFigure(reply=reply.name, size_bytes=counted.size_bytes, sink=name)
+                for client in CLIENTS:
+                    await clients[client](reply.body, build_sink())
                 for _ in range(runs):
-                    figure.aiohttp_ms.append(await _time_calls(clients["aiohttp"], reply, build_sink))
-                    figure.small_ms.append(await _time_calls(clients["small"], reply, build_sink))
+                    for client in CLIENTS:
+                        figure.runs_ms[client].append(await _time_calls(clients[client], reply, build_sink))
                 figures.append(figure)
     return figures
 
@@ -147,16 +149,17 @@ async def _time_calls(post: Post, reply: Reply, build_sink: Callable[[], BodySin
 def render_figures(figures: Sequence[ClientFigure]) -> Table:
     """The figures as a table."""
     table = Table(title="CPU ms a reply: median (least)", title_justify="left")
-    for place, name in enumerate(("reply", "size KB", "sink", "aiohttp", "small client", "ratio")):
+    for place, name in enumerate(("reply", "size KB", "sink", *CLIENTS, "aiohttp / small", "apart / small")):
         table.add_column(name, justify="left" if place in (0, 2) else "right")
     for figure in figures:
-        spelled = (f"{median(runs):.3g} ({min(runs):.3g})" for runs in (figure.aiohttp_ms, figure.small_ms))
-        table.add_row(figure.reply, f"{figure.size_bytes / 1e3:,.0f}", figure.sink, *spelled, f"{figure.ratio:.1f}")
+        spelled = (f"{median(runs):.3g} ({min(runs):.3g})" for runs in figure.runs_ms.values())
+        ratios = (f"{figure.compare(client):.1f}" for client in CLIENTS[:2])
+        table.add_row(figure.reply, f"{figure.size_bytes / 1e3:,.0f}", figure.sink, *spelled, *ratios)
     return table
 
 
 async def measure(checkpoint: Path, seed: int = 0) -> list[ClientFigure]:
-    """Start a mock and measure both clients against it."""
+    """Start a mock and measure every client against it."""
     with tempfile.TemporaryDirectory() as folder:
         material = Material.read(checkpoint, Path(folder), seed)
         async with running_mock(material, MODEL, SHORT) as mock:
