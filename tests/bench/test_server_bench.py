@@ -63,7 +63,7 @@ def test_a_small_case_runs_and_is_reported_whole(tmp_path: Path) -> None:
         [case],
         checkpoint=shipped_checkpoint(),
         seed=7,
-        beside=plan,
+        beside=[plan],
         on_case=lambda result: seen.append(result.case.name),
     )
     assert seen == [case.name]
@@ -74,7 +74,7 @@ def test_a_small_case_runs_and_is_reported_whole(tmp_path: Path) -> None:
     figures = ("cpu_ms", "cpu_ratio", "speed_ratio", "turns_per_s", "first_turn_s", "rest_mib", "peak_mib")
     assert all(shown[figure] > 0 for figure in figures)
     assert shown["collected"]["size_mib"] > 0
-    pairs = [told["beside"][name] for name in ("direct", "served")]
+    pairs = [told["beside"][0][name] for name in ("direct", "served")]
     assert [(pair["alone"]["turns"], pair["beside"]["turns"]) for pair in pairs] == [(4, 4), (4, 4)]
     assert {row["figure"] for row in told["budget"]} >= {"resident at rest", "start to first turn"}
     with (tmp_path / "tables").open("w") as file:

@@ -17,6 +17,7 @@ from turnkeeper.bench.measure import open_agents, open_direct_agents
 from turnkeeper.bench.scenario import Case, Rows
 from turnkeeper.bench.stack import Material, running_mock, running_server
 from turnkeeper.bench.workload import SHORT, Talk
+from turnkeeper.choices import TokenizerBackend
 
 BESIDE = "small sessions beside large ones"
 """What the case is called."""
@@ -38,8 +39,9 @@ class Beside:
     small_sessions: int = 16
     small_turns: int = 4
     small_think_s: float = 0.5
-    rounds: int = 3
+    rounds: int = 6
     """How often the small sessions are measured, each time new ones: of 64 turns, the slowest would be the p99."""
+    tokenizer: TokenizerBackend = TokenizerBackend.TOKENIZERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,7 @@ OpenAgents: TypeAlias = Callable[[Case, int], Awaitable[list[Agent]]]
 
 async def measure_beside(material: Material, plan: Beside) -> BesideResult:
     """Time small sessions alone, then beside large ones."""
-    case = Case(sessions=plan.small_sessions, rows=Rows.FULL, talk=SHORT)
+    case = Case(sessions=plan.small_sessions, rows=Rows.FULL, talk=SHORT, tokenizer=plan.tokenizer)
     async with (
         running_mock(material, case.model, case.talk) as mock,
         running_server(material, case.model, mock, case.server_flags) as server,

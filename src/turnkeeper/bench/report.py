@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from turnkeeper.bench.beside import BesideResult
-from turnkeeper.bench.budget import BudgetRow, check_budget
+from turnkeeper.bench.budget import LIMITS, BudgetRow, check_budget
 from turnkeeper.bench.measure import CaseResult
 from turnkeeper.jsontypes import JsonObject
 
@@ -49,7 +49,7 @@ class Report:
     tokenizer: str
     """Which tokenizer, in words."""
     results: Sequence[CaseResult]
-    beside: BesideResult | None = None
+    beside: Sequence[BesideResult] = ()
 
     @property
     def budget(self) -> list[BudgetRow]:
@@ -62,7 +62,7 @@ class Report:
             "machine": asdict(self.machine),
             "tokenizer": self.tokenizer,
             "cases": [describe_case(result) for result in self.results],
-            "beside": None if self.beside is None else asdict(self.beside),
+            "beside": [asdict(found) for found in self.beside],
             "budget": [{**asdict(row), "is_met": row.is_met} for row in self.budget],
         }
 
@@ -81,8 +81,8 @@ class Report:
         )
         console.print(render_cases(self.results))
         console.print(render_memory(self.results))
-        if self.beside is not None:
-            console.print(render_beside(self.beside))
+        for found in self.beside:
+            console.print(render_beside(found))
         console.print(render_budget(self.budget))
 
 
@@ -162,7 +162,8 @@ def render_memory(results: Sequence[CaseResult]) -> Table:
 def render_beside(result: BesideResult) -> Table:
     """Small sessions beside large ones."""
     table = _build_table(
-        f"{result.plan.small_sessions} small sessions beside {result.plan.large_sessions} of 128k tokens, full R3",
+        f"{result.plan.small_sessions} small sessions beside {result.plan.large_sessions} of 128k tokens, full R3"
+        + LIMITS[result.plan.tokenizer].mark,
         ("small sessions", "turns", "p50 ms", "p99 ms"),
     )
     for name, pair in (("the mock directly", result.direct), ("the session server", result.served)):

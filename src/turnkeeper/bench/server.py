@@ -36,7 +36,7 @@ def run_server_bench(
     *,
     checkpoint: Path,
     seed: int,
-    beside: Beside | None = None,
+    beside: Sequence[Beside] = (),
     on_case: Callable[[CaseResult], None] | None = None,
 ) -> Report:
     """Measure the cases, one after the other.
@@ -62,7 +62,7 @@ def run_server_bench(
                 results.append(await measure_case(case, material))
                 if on_case is not None:
                     on_case(results[-1])
-            found = None if beside is None else await measure_beside(material, beside)
+            found = tuple([await measure_beside(material, plan) for plan in beside])
         return Report(
             machine=Machine.read(), tokenizer=name_tokenizer(checkpoint), results=tuple(results), beside=found
         )

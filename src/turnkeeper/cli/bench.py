@@ -79,6 +79,7 @@ def _measure_part(part: Part, checkpoint: Path | None, tito_model: str) -> None:
 
 def _measure_server(full: bool, only: str, checkpoint: Path | None, json: Path | None, seed: int | None) -> None:
     from turnkeeper.bench.beside import BESIDE, Beside
+    from turnkeeper.bench.budget import LIMITS
     from turnkeeper.bench.scenario import QUICK, list_all
     from turnkeeper.bench.server import find_checkpoint, run_server_bench
 
@@ -89,7 +90,7 @@ def _measure_server(full: bool, only: str, checkpoint: Path | None, json: Path |
         [case for case in (list_all() if full else QUICK) if only in case.name],
         checkpoint=find_checkpoint(checkpoint),
         seed=chosen,
-        beside=Beside() if full and only in BESIDE else None,
+        beside=[Beside(tokenizer=backend) for backend in LIMITS] if full and only in BESIDE else [],
         on_case=lambda result: typer.echo(f"{result.case.name}: {result.median_of('cpu_ms'):.1f} ms a turn", err=True),
     )
     report.print(console)

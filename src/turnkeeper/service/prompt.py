@@ -1,6 +1,7 @@
 """A pending turn's prompt. Rendering is CPU work: what is large runs in a thread, so that small sessions go on."""
 
 import asyncio
+import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,8 +19,8 @@ LARGE_CHARACTERS = 4_000
 LARGE_CHARACTERS_FAST = 40_000
 """The same for the fast tokenizer: 0.2 ms. Handing a turn over costs half a millisecond of CPU."""
 
-_POOL = ThreadPoolExecutor(4, thread_name_prefix="render")
-"""Few threads: the fast tokenizer keeps a cache for each, 17 MB at first and up to 180 MB."""
+_POOL = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="render")
+"""Few threads: the fast tokenizer keeps a cache for each, 17 MB at first and up to 180 MB; and no more than can run."""
 
 
 async def render_prompt(renderer: Renderer, pending: PendingTurn) -> Prompt:
