@@ -4,7 +4,8 @@
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from sys import float_info
 from typing import Any, TypeAlias, TypeGuard
 
@@ -39,15 +40,22 @@ def is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
 
 
+_HOLDERS = (dict, list)  # a constant, since ``dict | list`` would be built anew for each value that is looked at
+
+
+def iter_levels(value: Any) -> Iterator[list[Any]]:
+    """What objects and arrays hold, level by level: first the value alone, then its members, then theirs."""
+    level: list[Any] = [value]
+    while level:
+        yield level
+        holders: list[Any] = [item for item in level if isinstance(item, _HOLDERS)]
+        level = [member for each in holders for member in list_members(each)]
+
+
 def is_too_deep(value: Any) -> bool:
     """Whether objects and arrays lie in each other more than `MAX_DEPTH` times."""
-    level: list[Any] = [[value]]
-    for _ in range(MAX_DEPTH + 1):
-        held = (item for each in level for item in list_members(each))
-        level = [item for item in held if isinstance(item, dict | list)]
-        if not level:
-            return False
-    return True
+    deepest = next(islice(iter_levels(value), MAX_DEPTH, None), ())
+    return any(isinstance(item, _HOLDERS) for item in deepest)
 
 
 def encode_json(value: Any) -> bytes:

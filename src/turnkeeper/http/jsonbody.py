@@ -22,7 +22,7 @@ from turnkeeper.jsontypes import (
     is_number,
     is_object,
     is_too_deep,
-    list_members,
+    iter_levels,
     replace_surrogates,
 )
 
@@ -85,12 +85,8 @@ def _read_slowly(body: bytes) -> Any:
 
 def _holds_rounded(value: Any) -> bool:
     """Whether a double in it is so large that it may have been a whole number."""
-    level = [value]
-    while level:
-        if any(isinstance(item, float) and not -_EXACT < item < _EXACT for item in level):
-            return True
-        level = [member for item in level for member in list_members(item)]
-    return False
+    doubles = ([item for item in level if type(item) is float] for level in iter_levels(value))
+    return any(not -_EXACT < item < _EXACT for level in doubles for item in level)
 
 
 def describe_json(value: Any) -> str:

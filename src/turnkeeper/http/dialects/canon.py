@@ -119,7 +119,7 @@ def _parse_tool_call(value: Any, where: str) -> JsonObject:
     if is_object(arguments):
         # Some clients send the object where the protocol has its text; both mean the same call.
         return {**call, "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)}}
-    if not isinstance(arguments, str | None):
+    if arguments is not None and not isinstance(arguments, str):
         raise RequestError(
             f"{where}.function.arguments must be a string of JSON, got {describe_json(arguments)}", param=where
         )
@@ -150,5 +150,5 @@ def _check_part(value: Any, where: str) -> None:
 
 
 def _check_text(value: Any, where: str) -> None:
-    if not isinstance(value, str | None):
+    if value is not None and not isinstance(value, str):
         raise RequestError(f"{where} must be a string or null, got {describe_json(value)}", param=where)
