@@ -8,8 +8,8 @@ decoded while it comes in:
 
     ..."routed_experts": "AAEC...=="...   ->   ..."routed_experts": 0...     payloads[0] = PackedIds(0, 1, 2, ...)
 
-So the text of a payload is never held, and no other turn waits for it longer than for the few chunks that have come: 64
-MiB take 46 ms in 256 chunks of 0.2 ms, with all that is done to them, where joining the chunks alone takes 110 ms.
+So the text of a payload is never held: 64 MiB of it take 17 ms of CPU, with reading them from the connection in a
+thread of their own.
 
 Engines in Python also write ``NaN``, ``Infinity`` and lone surrogates, which JSON has not: the strict parser is tried
 first, and a lenient one reads what it refuses.
