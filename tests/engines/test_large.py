@@ -195,11 +195,17 @@ def test_a_reply_is_large_by_the_rows_that_it_will_bring() -> None:
     assert make_request(prompt=[7] * LARGE_ROWS, wants_indexer=True).expects_large_reply
 
 
+def _is_thread_there() -> bool:
+    return any(thread.name == "large replies" for thread in threading.enumerate())
+
+
 async def test_an_engine_call_gives_the_same_generation(client: EngineClient) -> None:
     engine = ScriptedEngine(default=ScriptedReply(text="same"), moe=MoeShape(layers=48, topk=8, experts=128))
     async with running(engine) as url:
-        small, large = [await SglangEngine(url, client).generate(_ask(count)) for count in (LARGE_ROWS - 1, LARGE_ROWS)]
-    assert any(thread.name == "large replies" for thread in threading.enumerate())
+        small = await SglangEngine(url, client).generate(_ask(LARGE_ROWS - 1))
+        assert not _is_thread_there()
+        large = await SglangEngine(url, client).generate(_ask(LARGE_ROWS))
+        assert _is_thread_there()
     assert large.ids.tolist() == small.ids.tolist()
     row = 48 * 8 * 4
     first, second = (base64.b64decode(spell_payload(each.routed_experts)) for each in (small, large))
