@@ -14,7 +14,7 @@ No sockets, no waiting: time stands still unless ``kit.clock`` is advanced.
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count
 from typing import Any
@@ -25,8 +25,8 @@ from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.core import Session
-from turnkeeper.core.idempotency import RetryMarks
 from turnkeeper.core.tokens import freeze_ids
+from turnkeeper.core.turn import RetryMarks, TurnRequest
 from turnkeeper.engines import (
     EngineClient,
     EngineReport,
@@ -41,10 +41,10 @@ from turnkeeper.http.dialects import CHAT, ParseContext
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.service.build import Outside, join_service
-from turnkeeper.service.delivery import Delivery, Receipt
-from turnkeeper.service.order import TurnOrder
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.settings import parse_new_session
+from turnkeeper.service.turns import StoreTurn, keep_in_memory
+from turnkeeper.service.waiter import Waiter
 from turnkeeper.testing.clock import ManualClock, settle
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
@@ -149,14 +149,14 @@ class FakeEngine:
 class Turn:
     """One agent's wait for a turn."""
 
-    delivery: Delivery
-    waiting: asyncio.Task[Receipt]
+    waiter: Waiter
+    waiting: asyncio.Task[bytes]
 
     async def read(self) -> JsonObject:
         """The reply's body, read in full."""
-        receipt = await self.waiting
-        self.delivery.close(was_written=True)
-        return json.loads(receipt.body)
+        body = await self.waiting
+        self.waiter.close(was_written=True)
+        return json.loads(body)
 
     async def text(self) -> str:
         """The reply's content, read in full."""
@@ -164,7 +164,7 @@ class Turn:
 
     async def hang_up(self) -> None:
         """Close the connection before the reply."""
-        self.delivery.detach()
+        self.waiter.hang_up()
         await settle()
 
 
@@ -189,10 +189,11 @@ class Kit:
         self, session_id: str, messages: list[JsonObject], *, retry: int = 0, key: str = "", **fields: Any
     ) -> Turn:
         """Send a turn; returns once the engine has been asked, or whatever else comes of it at first."""
-        order = build_order(messages, retry=retry, key=key, **fields)
-        delivery = await self.service.begin_turn(session_id, order)
-        call = CHAT.parse_request({"messages": messages, **fields}, NO_CONTEXT)
-        turn = Turn(delivery, asyncio.create_task(delivery.wait(call.render_reply)))
+        request = build_request(messages, retry=retry, key=key, **fields)
+        response_id = CHAT.build_response_id(self.service.draw_hex())
+        waiter = await self.service.begin_turn(session_id, request, response_id)
+        waiter.expect(CHAT.parse_request({"messages": messages, **fields}, NO_CONTEXT).render_reply)
+        turn = Turn(waiter, asyncio.create_task(waiter.wait()))
         turn.waiting.add_done_callback(_take_error)  # not every test reads what it hung up on
         await settle()
         return turn
@@ -209,7 +210,7 @@ class Kit:
         return self.service.find_entry(session_id).session
 
 
-def _take_error(task: asyncio.Task[Receipt]) -> None:
+def _take_error(task: asyncio.Task[bytes]) -> None:
     if not task.cancelled():
         task.exception()
 
@@ -217,18 +218,19 @@ def _take_error(task: asyncio.Task[Receipt]) -> None:
 NO_CONTEXT = ParseContext(headers={}, decode_token=str)
 
 
-def build_order(messages: list[JsonObject], *, retry: int = 0, key: str = "", **fields: Any) -> TurnOrder:
+def build_request(messages: list[JsonObject], *, retry: int = 0, key: str = "", **fields: Any) -> TurnRequest:
     """An agent's request."""
     call = CHAT.parse_request({"messages": messages, **fields}, NO_CONTEXT)
-    return TurnOrder(
-        request=call.request,
-        build_response_id=CHAT.build_response_id,
-        wants_text=call.wants_stream,
-        marks=RetryMarks(retry_count=retry, key=key),
-    )
+    return replace(call.request, wants_text=call.wants_stream, retry=RetryMarks(retry_count=retry, key=key))
 
 
-def build_kit(*, engine: FakeEngine | None = None, checkpoint_config: JsonObject | None = None, **options: Any) -> Kit:
+def build_kit(
+    *,
+    engine: FakeEngine | None = None,
+    checkpoint_config: JsonObject | None = None,
+    store_turn: StoreTurn = keep_in_memory,
+    **options: Any,
+) -> Kit:
     """A service with these options (attribute names of the flags), v1 unless told otherwise."""
     engine, clock, serial = engine or FakeEngine(), ManualClock(), count(1)
     settings: Mapping[str, Any] = {"hf_checkpoint": "x", "backend_url": ENGINE_URL, **options}
@@ -239,5 +241,6 @@ def build_kit(*, engine: FakeEngine | None = None, checkpoint_config: JsonObject
         engine=engine,
         client=EngineClient(),
         outside=Outside(clock=clock, draw_bytes=lambda size: next(serial).to_bytes(size, "big")),
+        store_turn=store_turn,
     )
     return Kit(service=service, engine=engine, clock=clock)

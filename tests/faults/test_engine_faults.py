@@ -171,7 +171,7 @@ def check_untouched(site: Site, session: str, fault: Fault, *, turns: int) -> No
     kept = sum(len(turn.completion.ids) for turn in entry.session.forest.turns)
     assert ledger.sampled == kept + sum(ledger.dropped.values())
     assert (sum(ledger.calls.values()), bool(ledger.dropped)) == (fault.lost == LOST, fault.lost == TOKENS)
-    assert not entry.flights
+    assert not entry.in_flight
     assert entry.session.in_flight == 0
 
 

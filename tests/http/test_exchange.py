@@ -13,7 +13,7 @@ import pytest
 
 from turnkeeper.errors import BodyTooLargeError, RequestError
 from turnkeeper.http.exchange import Exchange
-from turnkeeper.service.delivery import ClientGoneError
+from turnkeeper.service.waiter import ClientGoneError
 
 
 class Wire:

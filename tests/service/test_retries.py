@@ -12,10 +12,10 @@ import asyncio
 
 import pytest
 
-from servicekit import Kit, assistant, build_kit, build_order, user
+from servicekit import Kit, assistant, build_kit, build_request, user
 from turnkeeper.core import DropReason
 from turnkeeper.errors import SessionClosedError, SessionExpiredError, SessionNotFoundError
-from turnkeeper.service.delivery import ClientGoneError
+from turnkeeper.service.waiter import ClientGoneError
 from turnkeeper.testing.clock import settle
 
 VERSIONS = pytest.mark.parametrize("version", ["v1", "v2"])
@@ -149,12 +149,13 @@ async def test_a_reply_that_was_cut_off_is_repeated(version: str) -> None:
     session_id = kit.create()
     turn = await kit.begin(session_id, [user("a")])
     kit.engine.answer(text="once")
-    receipt = await turn.waiting
-    turn.delivery.close(was_written=False)
-    assert not kit.look(session_id).is_delivered(receipt.turn_id)
+    await turn.waiting
+    turn.waiter.close(was_written=False)
+    recorded = kit.look(session_id).forest.turns[0]
+    assert not kit.look(session_id).is_delivered(recorded.id)
     again = await kit.begin(session_id, [user("a")])
     assert await again.text() == "once"
-    assert kit.look(session_id).is_delivered(receipt.turn_id)
+    assert kit.look(session_id).is_delivered(recorded.id)
     assert len(kit.engine.calls) == 1
     await kit.begin(session_id, [user("a")])
     assert len(kit.engine.calls) == 2, "once it got there, an unmarked repetition is a sample of its own"
@@ -223,15 +224,16 @@ async def test_deleting_ends_a_turn_in_flight_and_nothing_is_written(version: st
 async def test_deleting_ends_a_turn_that_is_still_being_rendered() -> None:
     kit = build_kit()
     session_id = kit.create()
-    order = build_order([user("word " * 3000)])
-    begun = asyncio.create_task(kit.service.begin_turn(session_id, order))
+    request = build_request([user("word " * 3000)])
+    begun = asyncio.create_task(kit.service.begin_turn(session_id, request, "r1"))
     await asyncio.sleep(0)
     session = kit.look(session_id)
     assert session.in_flight == 1
     kit.service.delete(session_id)
-    delivery = await begun
+    waiter = await begun
+    waiter.expect(lambda reply: b"")
     with pytest.raises(SessionClosedError):
-        await delivery.wait(lambda reply: b"")
+        await waiter.wait()
     assert kit.engine.calls == []
     assert session.in_flight == 0
     assert session.ledger.calls == {}
@@ -241,7 +243,10 @@ async def test_a_retry_joins_a_turn_that_is_still_being_rendered() -> None:
     kit = build_kit()
     session_id = kit.create()
     messages = [user("word " * 3000)]
-    begun = [asyncio.create_task(kit.service.begin_turn(session_id, build_order(messages, key="k"))) for _ in range(2)]
+    begun = [
+        asyncio.create_task(kit.service.begin_turn(session_id, build_request(messages, key="k"), "r1"))
+        for _ in range(2)
+    ]
     deliveries = await asyncio.gather(*begun)
     assert deliveries[0].response_id == deliveries[1].response_id
     await settle()

@@ -11,7 +11,7 @@ from servicekit import Kit, build_kit, user
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.http.dialects import CHAT
 from turnkeeper.http.dialects.dialect import StreamStart
-from turnkeeper.service.delivery import TextDelta
+from turnkeeper.service.waiter import TextDelta
 
 
 def build_streaming_kit() -> Kit:
@@ -23,18 +23,17 @@ async def test_text_goes_out_as_it_comes() -> None:
     turn = await kit.begin(kit.create(), [user("a")], stream=True)
     kit.engine.calls[0].stream("Hel")
     kit.engine.calls[0].stream("lo")
-    assert turn.delivery.has_text.is_set()
-    assert turn.delivery.take_text() == TextDelta(content="Hello")
-    assert not turn.delivery.has_text.is_set()
+    assert turn.waiter.take_text() == TextDelta(content="Hello")
+    assert not turn.waiter.take_text()
     kit.engine.calls[0].stream(" you")
-    assert turn.delivery.take_text() == TextDelta(content=" you")
+    assert turn.waiter.take_text() == TextDelta(content=" you")
 
 
 async def test_thinking_goes_out_apart() -> None:
     kit = build_streaming_kit()
     turn = await kit.begin(kit.create(), [user("a")], stream=True)
     kit.engine.calls[0].stream("<think>why</think>because")
-    text = turn.delivery.take_text()
+    text = turn.waiter.take_text()
     assert (text.reasoning, text.content) == ("why", "because")
 
 
@@ -43,9 +42,9 @@ async def test_whoever_joins_later_gets_all_of_it() -> None:
     session_id = kit.create()
     first = await kit.begin(session_id, [user("a")], stream=True)
     kit.engine.calls[0].stream("Hello")
-    assert first.delivery.take_text()
+    assert first.waiter.take_text()
     second = await kit.begin(session_id, [user("a")], stream=True, retry=1)
-    assert second.delivery.take_text() == TextDelta(content="Hello")
+    assert second.waiter.take_text() == TextDelta(content="Hello")
 
 
 @pytest.mark.parametrize(
@@ -67,15 +66,15 @@ async def test_a_finished_reply_begins_with_what_was_said(reply: str, is_recorde
     session_id = kit.create()
     turn = await kit.begin(session_id, [user("a")], stream=True)
     stream = CHAT.parse_request({"messages": [user("a")], "stream": True}, kit.context).open_stream(
-        StreamStart(response_id=turn.delivery.response_id)
+        StreamStart(response_id=turn.waiter.response_id)
     )
-    turn.delivery.render = stream.finish
+    turn.waiter.expect(stream.finish)
     kit.engine.calls[0].stream("Hello")
-    text = turn.delivery.take_text()
+    text = turn.waiter.take_text()
     stream.extend(reasoning=text.reasoning, content=text.content)
     kit.engine.answer(text=reply)
     if is_recorded:
-        assert b" you" in (await turn.waiting).body
+        assert b" you" in (await turn.waiting)
     else:
         with pytest.raises(EngineProtocolError, match="does not begin"):
             await turn.waiting

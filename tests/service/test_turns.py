@@ -9,7 +9,7 @@
 
 import pytest
 
-from servicekit import FakeEngine, Kit, assistant, build_kit, build_order, user
+from servicekit import FakeEngine, Kit, assistant, build_kit, build_request, user
 from turnkeeper.core import Label
 from turnkeeper.errors import (
     ContextLengthError,
@@ -193,7 +193,7 @@ async def test_a_turn_whose_reply_cannot_be_rendered_is_not_recorded(version: st
     def refuse(_: object) -> bytes:
         raise TurnkeeperError("cannot be said")
 
-    turn.delivery.render = refuse
+    turn.waiter.expect(refuse)
     kit.engine.answer(text="hello")
     with pytest.raises(TurnkeeperError, match="cannot be said"):
         await turn.read()
@@ -216,7 +216,7 @@ async def test_counting_tokens_changes_nothing_and_equals_the_prompt() -> None:
     await kit.say(session_id, [user("a")], "first")
     messages = [user("a"), assistant("first"), user("b")]
     events = list(kit.look(session_id).events)
-    counted = await kit.service.count_tokens(session_id, build_order(messages).request)
+    counted = await kit.service.count_tokens(session_id, build_request(messages))
     assert kit.look(session_id).events == events
     await kit.say(session_id, messages)
     assert counted == len(kit.engine.calls[-1].request.prompt_ids)

@@ -45,7 +45,7 @@ async def test_a_turn_that_is_deleted_while_it_is_rendered_asks_no_engine(versio
         session = await site.create()
         entry = get_entry(site, session)
         turn = asyncio.create_task(site.chat(session, [user(LONG_TEXT)]))
-        await until(lambda: bool(entry.flights))
+        await until(lambda: bool(entry.in_flight))
         site.service.delete(entry.id)  # not by a request: the prompt might be ready before it arrives
         check_error(await turn, 404, "session_closed")
         assert site.engine.generations == []
@@ -57,7 +57,7 @@ async def test_a_deletion_wins_over_what_the_prompt_would_be_refused_for() -> No
         check_error(await site.chat(session, [user(LONG_TEXT)]), 400, "context_length_exceeded")
         entry = get_entry(site, session)
         turn = asyncio.create_task(site.chat(session, [user(LONG_TEXT)]))
-        await until(lambda: bool(entry.flights))
+        await until(lambda: bool(entry.in_flight))
         site.service.delete(entry.id)
         check_error(await turn, 404, "session_closed")
 
@@ -67,7 +67,7 @@ async def test_a_turn_that_is_rendered_while_all_are_ended_asks_no_engine() -> N
         session = await site.create()
         entry = get_entry(site, session)
         turn = asyncio.create_task(site.chat(session, [user(LONG_TEXT)]))
-        await until(lambda: bool(entry.flights))
+        await until(lambda: bool(entry.in_flight))
         site.service.abort_all()
         check_error(await turn, 404, "session_closed")
         assert site.engine.generations == []
@@ -85,7 +85,7 @@ async def test_retries_that_race_a_delete_write_nothing(version: str) -> None:
         turns = [asyncio.create_task(site.chat(session, messages)) for messages in bodies]
         again = asyncio.create_task(send_retry(site, session, bodies[0]))
         await site.engine.wait_for_generations(4)
-        await until(lambda: sum(flight.joined for flight in get_entry(site, session).flights.values()) == 1)
+        await until(lambda: sum(flight.joined for flight in get_entry(site, session).in_flight.values()) == 1)
         deleting = [asyncio.create_task(site.call("DELETE", session)) for _ in range(3)]
         assert sorted([(await each).status for each in deleting]) == [204, 404, 404]
         gate.set()
@@ -193,7 +193,7 @@ async def test_a_client_that_leaves_while_its_prompt_is_rendered_leaves_the_sess
         session = await site.create()
         entry = get_entry(site, session)
         left = await send_and_leave(site, session, [user(LONG_TEXT)])
-        await until(lambda: bool(entry.flights))
+        await until(lambda: bool(entry.in_flight))
         left.close()
         await until(lambda: entry.is_idle)
         turns = len(entry.session.forest)

@@ -14,7 +14,7 @@ async def check_sound(site: Site, session: str, *, turns: int) -> SampleBatch:
     """The session shows so many turns, is at rest, and its samples account for every token; its samples."""
     entry = get_entry(site, session)
     assert len(entry.session.forest) == turns
-    assert not entry.flights
+    assert not entry.in_flight
     assert (entry.session.in_flight, entry.busy) == (0, 0)
     shown = await site.call("GET", session)
     assert shown.status == 200, shown.body

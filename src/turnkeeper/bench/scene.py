@@ -17,8 +17,8 @@ from turnkeeper.http.dialects.chat import CHAT
 from turnkeeper.http.jsonbody import parse_object
 from turnkeeper.jsontypes import JsonObject, Message, encode_json
 from turnkeeper.rendering import Renderer
-from turnkeeper.service.order import PreparedOrder, TurnOrder, prepare_order
 from turnkeeper.service.prompt import join_prompt, render_pending
+from turnkeeper.service.request import ResolvedRequest, resolve_request
 
 SHAPE = MODELS["Qwen3-30B-A3B"]
 _HISTORY_SEED, _NEXT_SEED = 1, 2
@@ -50,8 +50,8 @@ class Scene:
     def begin(self, body: bytes, session: Session | None = None) -> PendingTurn:
         """Begin the turn that a body asks for."""
         session = session or self.session
-        prepared = prepare(parse(body), session)
-        return session.begin(prepared.request, at=0.0, query=prepared.query)
+        resolved = resolve(parse(body), session)
+        return session.begin(resolved.request, at=0.0, query=resolved.query)
 
     def answer(self, prompt_tokens: int, fields: JsonObject | None = None) -> bytes:
         """What the engine answers to a prompt of that length."""
@@ -78,9 +78,9 @@ def parse(body: bytes) -> AgentCall:
     return CHAT.parse_request(parse_object(body), ParseContext(headers={}, decode_token=str))
 
 
-def prepare(call: AgentCall, session: Session) -> PreparedOrder:
-    """Find what a request goes on from, and name it."""
-    return prepare_order(TurnOrder(request=call.request, build_response_id=str), {}, session)
+def resolve(call: AgentCall, session: Session) -> ResolvedRequest:
+    """Find the turn that a request goes on from, and work out the request's digest."""
+    return resolve_request(call.request, {}, session)
 
 
 def build_request(pending: PendingTurn, prompt_ids: TokenIds) -> GenerateRequest:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import orjson
 
 from turnkeeper.bench.rows import build_rows
-from turnkeeper.bench.scene import SHAPE, Scene, build_request, complete, parse, prepare
+from turnkeeper.bench.scene import SHAPE, Scene, build_request, complete, parse, resolve
 from turnkeeper.core import fold
 from turnkeeper.core.tokens import join_ids
 from turnkeeper.engines.engine import encode_ids
@@ -41,8 +41,8 @@ def look_up(scene: Scene, count: int) -> list[Step]:
         call = parse(body)
 
         def find() -> None:
-            prepared = prepare(call, session)
-            session.abandon(session.begin(prepared.request, at=0.0, query=prepared.query), at=0.0)
+            resolved = resolve(call, session)
+            session.abandon(session.begin(resolved.request, at=0.0, query=resolved.query), at=0.0)
 
         return find
 

@@ -20,6 +20,7 @@ from hashlib import blake2b
 from typing import Any
 
 from turnkeeper.core.attach import Query
+from turnkeeper.core.turn import RetryMarks
 from turnkeeper.ids import TurnId
 
 RETRY_COUNT_HEADER = "x-stainless-retry-count"
@@ -48,16 +49,6 @@ class Decision:
     """For a join: the pending turn's number."""
     turn_id: TurnId | None = None
     """For a replay: the turn."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryMarks:
-    """What a client says of its own request."""
-
-    retry_count: int = 0
-    """How many times it sent this request before."""
-    key: str = ""
-    """Its idempotency key; empty for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

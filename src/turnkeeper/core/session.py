@@ -145,20 +145,44 @@ class Session:
         return pending
 
     def commit(self, pending: PendingTurn, *, prompt: Prompt, completion: Completion, at: float) -> Turn:
-        """Record a finished generation under the parent resolved at begin: the only door to the forest.
+        """Record a finished generation under the parent resolved at begin: ``prepare`` and ``append`` in one step.
 
         Raises:
             SessionClosedError: the session was closed meanwhile.
             TokenIntegrityError: prompt, completion and parent do not fit; nothing is recorded.
             ValueError: this pending turn was already committed or abandoned.
         """
+        turn = self.prepare(pending, prompt=prompt, completion=completion, at=at)
+        self.append(pending, turn)
+        return turn
+
+    def prepare(self, pending: PendingTurn, *, prompt: Prompt, completion: Completion, at: float) -> Turn:
+        """The turn that ``append`` would add now, checked; nothing changes, so that it can be stored first.
+
+        The turn has the next id of the session: no other turn may be appended between the two.
+
+        Raises:
+            SessionClosedError: the session was closed meanwhile.
+            TokenIntegrityError: prompt, completion and parent do not fit.
+            ValueError: this pending turn was already committed or abandoned.
+        """
         self._check_open()
         self._check_pending(pending)
         check_turn(pending, prompt, completion)
-        turn = self._build_turn(pending, prompt, completion, at)
-        self.record(TurnCommitted(at=at, turn=turn))
+        return self._build_turn(pending, prompt, completion, at)
+
+    def append(self, pending: PendingTurn, turn: Turn) -> None:
+        """Add a prepared turn: the only door to the forest.
+
+        Raises:
+            ValueError: this pending turn was already committed or abandoned, or another turn was appended since the
+                turn was prepared.
+        """
+        self._check_pending(pending)
+        if turn.id != len(self.forest):
+            raise ValueError(f"turn {turn.id} was prepared for another place, the next turn is {len(self.forest)}")
+        self.record(TurnCommitted(at=turn.committed_at, turn=turn))
         self._open.discard(pending.number)
-        return turn
 
     def abandon(
         self, pending: PendingTurn, *, at: float, reason: DropReason | None = None, sampled_tokens: int | None = None
@@ -279,7 +303,7 @@ class Session:
             id=TurnId(len(self.forest)),
             parent=pending.parent_id,
             messages=pending.appended,
-            request=replace(pending.request, messages=(), tools=tools),
+            request=replace(pending.request, messages=(), tools=tools, trace={}),
             prompt=prompt,
             completion=completion,
             begun_after=pending.begun_after,

@@ -50,6 +50,16 @@ class VersionSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetryMarks:
+    """What a client says of its own request."""
+
+    retry_count: int = 0
+    """How many times it sent this request before."""
+    key: str = ""
+    """Its idempotency key; empty for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
     """What an agent asked for, in the canonical form that every dialect translates to."""
 
@@ -71,6 +81,12 @@ class TurnRequest:
     """The harness headers that name a conversation (lower-case names): for labels, never for attaching."""
     notes: tuple[str, ...] = ()
     """What the dialect left out or changed, for the record."""
+    retry: RetryMarks = field(default_factory=RetryMarks)
+    """Whether the client says that it sent the request before."""
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Tracing headers (lower-case names) that go along to the engine; not kept with the turn."""
+    wants_text: bool = False
+    """Whether the client wants text as it is generated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

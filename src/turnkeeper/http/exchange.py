@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from turnkeeper.errors import BodyTooLargeError, RequestError
-from turnkeeper.service.delivery import ClientGoneError
+from turnkeeper.service.waiter import ClientGoneError
 
 Scope: TypeAlias = MutableMapping[str, Any]
 AsgiMessage: TypeAlias = MutableMapping[str, Any]

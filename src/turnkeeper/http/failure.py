@@ -11,7 +11,7 @@ from turnkeeper.http.dialects.dialect import Dialect
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange
 from turnkeeper.http.headers import build_error_headers
 from turnkeeper.http.jsonbody import encode_json
-from turnkeeper.service.delivery import ClientGoneError
+from turnkeeper.service.waiter import ClientGoneError
 
 logger = logging.getLogger("turnkeeper.http")
 

@@ -8,11 +8,11 @@ Everything that can be refused without the engine is refused before a status lin
 held back for ``--stream-header-delay``: whatever fails before has its real status; heartbeats follow after it.
 """
 
-import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turnkeeper.core.idempotency import read_retry_marks
+from turnkeeper.core.turn import TurnRequest
 from turnkeeper.errors import AuthenticationError, SessionNotFoundError
 from turnkeeper.http.dialects import AgentCall, Dialect, ParseContext, ReplyStream, StreamStart
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
@@ -20,9 +20,8 @@ from turnkeeper.http.failure import answer_or_explain, explain
 from turnkeeper.http.headers import list_session_keys, read_session_key, select_harness_headers, select_trace_headers
 from turnkeeper.http.jsonbody import encode_json, parse_object
 from turnkeeper.http.sse import STREAM_HEADERS
-from turnkeeper.service.delivery import ClientGoneError, Delivery, Receipt
-from turnkeeper.service.order import TurnOrder
 from turnkeeper.service.service import SessionService
+from turnkeeper.service.waiter import ClientGoneError, Waiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,50 +43,49 @@ class TurnHandler:
             context = ParseContext(headers=exchange.headers, decode_token=self.service.decode_token)
             call = self.dialect.parse_request(parse_object(body), context)
             exchange.watch()
-            delivery = await self.service.begin_turn(session_id, self._build_order(call, exchange))
-            exchange.call_when_gone(delivery.detach)
+            response_id = self.dialect.build_response_id(self.service.draw_hex())
+            waiter = await self.service.begin_turn(session_id, self._complete(call, exchange), response_id)
+            exchange.call_when_gone(waiter.hang_up)
             answer = self._stream if call.wants_stream else self._reply
-            await answer(exchange, call, delivery)
+            await answer(exchange, call, waiter)
 
-    def _build_order(self, call: AgentCall, exchange: Exchange) -> TurnOrder:
-        return TurnOrder(
-            request=call.request,
+    @staticmethod
+    def _complete(call: AgentCall, exchange: Exchange) -> TurnRequest:
+        """The dialect's request with what the HTTP headers say."""
+        return replace(
+            call.request,
             headers=select_harness_headers(exchange.headers),
             trace=select_trace_headers(exchange.headers),
+            retry=read_retry_marks(exchange.headers),
             wants_text=call.wants_stream,
-            marks=read_retry_marks(exchange.headers),
-            build_response_id=self.dialect.build_response_id,
         )
 
-    async def _reply(self, exchange: Exchange, call: AgentCall, delivery: Delivery) -> None:
-        receipt = await delivery.wait(call.render_reply)
-        delivery.close(was_written=await exchange.respond(200, receipt.body, JSON_HEADERS))
+    async def _reply(self, exchange: Exchange, call: AgentCall, waiter: Waiter) -> None:
+        waiter.expect(call.render_reply)
+        waiter.close(was_written=await exchange.respond(200, await waiter.wait(), JSON_HEADERS))
 
-    async def _stream(self, exchange: Exchange, call: AgentCall, delivery: Delivery) -> None:
+    async def _stream(self, exchange: Exchange, call: AgentCall, waiter: Waiter) -> None:
         start = StreamStart(
-            response_id=delivery.response_id, created_s=delivery.created_s, prompt_tokens=delivery.prompt_tokens
+            response_id=waiter.response_id, created_s=waiter.created_s, prompt_tokens=waiter.prompt_tokens
         )
         stream = call.open_stream(start)
-        waiting = asyncio.ensure_future(delivery.wait(stream.finish))
+        waiter.expect(stream.finish)
         timeouts = self.service.config.timeouts
         patience_s = timeouts.stream_header_delay_s
-        try:
-            while not await _is_settled(waiting, delivery, patience_s):
-                if not exchange.is_started:
-                    await exchange.start(200, STREAM_HEADERS.items())
-                text = delivery.take_text()
-                said = stream.extend(reasoning=text.reasoning, content=text.content) if text else stream.heartbeat()
-                await exchange.write(said)
-                patience_s = timeouts.stream_heartbeat_s
-            await self._finish(exchange, stream, waiting, delivery)
-        finally:
-            waiting.cancel()
+        while not waiter.is_over:
+            text = await waiter.wait_for_text(patience_s)
+            if waiter.is_over:
+                break  # the rest was rendered with the reply, text that was not yet handed on included
+            if not exchange.is_started:
+                await exchange.start(200, STREAM_HEADERS.items())
+            said = stream.extend(reasoning=text.reasoning, content=text.content) if text else stream.heartbeat()
+            await exchange.write(said)
+            patience_s = timeouts.stream_heartbeat_s
+        await self._finish(exchange, stream, waiter)
 
-    async def _finish(
-        self, exchange: Exchange, stream: ReplyStream, waiting: asyncio.Future[Receipt], delivery: Delivery
-    ) -> None:
+    async def _finish(self, exchange: Exchange, stream: ReplyStream, waiter: Waiter) -> None:
         try:
-            receipt = await waiting
+            body = await waiter.wait()
         except Exception as error:
             if not exchange.is_started or isinstance(error, ClientGoneError):
                 raise
@@ -97,7 +95,7 @@ class TurnHandler:
             return
         if not exchange.is_started:
             await exchange.start(200, STREAM_HEADERS.items())
-        delivery.close(was_written=await exchange.finish(receipt.body))
+        waiter.close(was_written=await exchange.finish(body))
 
 
 def find_session_id(exchange: Exchange, service: SessionService) -> str:
@@ -118,16 +116,6 @@ def find_session_id(exchange: Exchange, service: SessionService) -> str:
         "the key names no session" if keys else "a key that names a session is missing",
         hint="send the session id as Authorization: Bearer or x-api-key",
     )
-
-
-async def _is_settled(waiting: asyncio.Future[Receipt], delivery: Delivery, patience_s: float) -> bool:
-    """Whether the reply, or word that there is none, is there before more text and before the patience ends."""
-    text = asyncio.ensure_future(delivery.has_text.wait())
-    try:
-        await asyncio.wait({waiting, text}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        text.cancel()
-    return delivery.is_over  # then the reply was rendered already, what was not yet handed on included
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ from turnkeeper.service.publish import Publisher
 from turnkeeper.service.reader import SessionReader
 from turnkeeper.service.registry import Registry
 from turnkeeper.service.service import SessionService
-from turnkeeper.service.turns import TurnService
+from turnkeeper.service.turns import StoreTurn, TurnService, keep_in_memory
 
 logger = logging.getLogger("turnkeeper")
 
@@ -119,8 +119,9 @@ def join_service(
     load_encoder: LoadEncoder | None = None,
     gate: Gate | None = None,
     routes: RouteKeeper | None = None,
+    store_turn: StoreTurn = keep_in_memory,
 ) -> SessionService:
-    """The same, from parts that are made.
+    """A service from parts that are made.
 
     Without ``load_encoder`` the renderer's tokenizer stays as it is; without ``routes`` none is probed.
     """
@@ -146,11 +147,10 @@ def join_service(
         watch=watch,
         renderer=renderer,
         config=config,
-        clock=clock,
         draw_bytes=outside.draw_bytes,
         context_length=_find_context_length(checkpoint_config),
-        publisher=publisher,
-        count_reply=lambda how: metrics.count("turnkeeper_replies", how=how),
+        metrics=metrics,
+        store_turn=store_turn,
     )
     registry = Registry(
         max_sessions=config.limits.max_sessions,
@@ -194,6 +194,7 @@ def join_service(
             on_spilled=lambda size: logger.info("moved %d bytes of routing rows to disk", size),
         ),
         clock=clock,
+        draw_bytes=outside.draw_bytes,
     )
 
 

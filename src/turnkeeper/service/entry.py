@@ -1,16 +1,23 @@
 """One session as the service holds it: the pure session, its settings, and what is in flight.
 
-Owns nothing but state; who may change it when is decided in ``turns`` and ``registry``.
+Owns the session's times, its memory account and the order of its recordings; who may change what is decided in
+``turns`` and ``registry``.
 """
 
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.session import Session
 from turnkeeper.core.turn import Turn
+from turnkeeper.engines import Clock
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import JsonObject, is_array, is_object
-from turnkeeper.service.flight import Flight
+from turnkeeper.service.in_flight import TurnInFlight
+from turnkeeper.service.publish import Publisher
 from turnkeeper.service.settings import NewSession
 
 
@@ -31,6 +38,8 @@ class SessionEntry:
     id: SessionId
     session: Session
     settings: NewSession
+    clock: Clock
+    publisher: Publisher
     created_at: float
     """Unix seconds."""
     used_at: float
@@ -41,12 +50,10 @@ class SessionEntry:
     """Token limit of a path; None for none."""
     busy: int = 0
     """Requests of any kind that are being answered."""
-    flights: dict[int, Flight] = field(default_factory=dict[int, Flight])
-    """Engine calls in progress, by the number of their pending turn."""
+    in_flight: dict[int, TurnInFlight] = field(default_factory=dict[int, TurnInFlight])
+    """Turns in flight, by the number of their pending turn."""
     by_digest: dict[str, list[TurnId]] = field(default_factory=dict[str, list[TurnId]])
     """The turns of each request digest, in commit order."""
-    keys: dict[TurnId, str] = field(default_factory=dict[TurnId, str])
-    """The idempotency key under which a turn was asked for, where there was one."""
     lost: set[TurnId] = field(default_factory=set[TurnId])
     """Turns whose reply was cut off on its way and never delivered since."""
     mismatches: dict[TurnId, list[JsonObject] | None] = field(default_factory=dict[TurnId, list[JsonObject] | None])
@@ -61,22 +68,81 @@ class SessionEntry:
     """What those rows take on disk."""
     size_bytes: int = 0
     """What its turns take in memory."""
+    _recording: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _recordings: int = 0
+    _after_recording: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in flight, so that it may be evicted."""
-        return not self.busy and not self.flights
+        return not self.busy and not self.in_flight
 
     def is_expired(self, now: float) -> bool:
         """Whether it was idle for longer than its time to live."""
         return self.is_idle and now - self.used_at >= self.ttl_s
 
-    def add_turn(self, turn: Turn, key: str) -> None:
+    def touch(self) -> None:
+        """Note that a request ended just now: the time to live begins anew."""
+        self.used_at = self.clock.now()
+
+    def publish(self) -> None:
+        """Hand on the events that happened since the last time."""
+        events = self.session.events
+        start, self.published = self.published, len(events)
+        for event in events[start:]:
+            self.publisher.publish(self.id, event)
+
+    def drop(self, reason: DropReason, sampled_tokens: int) -> None:
+        """Account for sampled tokens that no turn holds."""
+        self.session.drop(reason, sampled_tokens, at=self.clock.unix())
+
+    def add_turn(self, turn: Turn) -> None:
         """Note a committed turn for retries and for the memory account."""
         self.by_digest.setdefault(turn.request.digest, []).append(turn.id)
-        if key:
-            self.keys[turn.id] = key
         self._grow(measure_turn(turn), 0)
+
+    def note_written(self, turn_id: TurnId, *, was_written: bool) -> None:
+        """Note that the reply of a turn was written to a client in full, or cut off."""
+        self.touch()
+        if was_written:
+            self.lost.discard(turn_id)
+            self.session.mark_delivered(turn_id, at=self.clock.unix())
+            self.publish()
+        elif not self.session.is_delivered(turn_id):
+            self.lost.add(turn_id)
+
+    # Recording.
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether a turn is being recorded."""
+        return self._recordings > 0
+
+    @asynccontextmanager
+    async def recording(self) -> AsyncGenerator[None]:
+        """Hold the session's place for one recording; the next one waits for its end."""
+        self._recordings += 1
+        try:
+            async with self._recording:
+                yield
+        finally:
+            self._recordings -= 1
+            while self._after_recording and not self.is_recording:
+                self._after_recording.pop(0)()
+
+    async def wait_until_recorded(self) -> None:
+        """Wait until the turns that are being recorded now are recorded or failed."""
+        async with self._recording:
+            pass
+
+    def after_recording(self, action: Callable[[], None]) -> None:
+        """Do something as soon as no turn is being recorded: now, where none is."""
+        if self.is_recording:
+            self._after_recording.append(action)
+        else:
+            action()
+
+    # Memory.
 
     def note_spilled(self, turns: int, size_bytes: int) -> None:
         """Note that the rows of the first turns are on disk now."""

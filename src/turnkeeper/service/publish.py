@@ -1,7 +1,4 @@
-"""Hands each event of each session, once and in order, to whoever reads them: metrics, a store, a dashboard.
-
-Events are written by sessions; this only remembers how far each was read.
-"""
+"""Hands each event of each session, once and in order, to its readers: metrics, a store, a dashboard."""
 
 import logging
 from collections.abc import Callable
@@ -9,7 +6,6 @@ from typing import TypeAlias
 
 from turnkeeper.core import Event
 from turnkeeper.ids import SessionId
-from turnkeeper.service.entry import SessionEntry
 
 logger = logging.getLogger("turnkeeper.events")
 
@@ -27,13 +23,10 @@ class Publisher:
         """Hand this reader every event from now on."""
         self._readers.append(reader)
 
-    def publish(self, entry: SessionEntry) -> None:
-        """Hand on what happened to a session since the last time."""
-        events = entry.session.events
-        start, entry.published = entry.published, len(events)
-        for event in events[start:]:
-            for reader in self._readers:
-                try:
-                    reader(entry.id, event)
-                except Exception:
-                    logger.exception("a reader of events failed at %s", type(event).__name__)
+    def publish(self, session_id: SessionId, event: Event) -> None:
+        """Hand an event to every reader."""
+        for reader in self._readers:
+            try:
+                reader(session_id, event)
+            except Exception:
+                logger.exception("a reader of events failed at %s", type(event).__name__)

@@ -5,7 +5,7 @@ lock, and nothing is held while an engine works. Heavy reading runs in threads o
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -33,17 +33,16 @@ from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
 from turnkeeper.samples import SamplesPayload
 from turnkeeper.service.control import EngineControl
-from turnkeeper.service.delivery import Delivery
 from turnkeeper.service.encoding import EncoderKeeper
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.health import describe_health
 from turnkeeper.service.memory import MemoryKeeper
-from turnkeeper.service.order import TurnOrder
 from turnkeeper.service.publish import Publisher
 from turnkeeper.service.reader import SessionReader
 from turnkeeper.service.registry import Registry
 from turnkeeper.service.settings import NewSession
 from turnkeeper.service.turns import TurnService
+from turnkeeper.service.waiter import Waiter
 
 SWEEP_INTERVAL_S = 30.0
 """How often idle sessions are looked for. One that is asked for expires at its time in any case."""
@@ -77,8 +76,10 @@ class SessionService:
         encoders: EncoderKeeper,
         memory: MemoryKeeper,
         clock: Clock,
+        draw_bytes: Callable[[int], bytes],
     ) -> None:
         self.config = config
+        self._draw_bytes = draw_bytes
         self._registry = registry
         self._turns = turns
         self.control = control
@@ -158,6 +159,8 @@ class SessionService:
             id=session_id,
             session=self._build_session(new),
             settings=new,
+            clock=self._clock,
+            publisher=self._publisher,
             created_at=self._clock.unix(),
             used_at=self._clock.now(),
             ttl_s=new.ttl_s or limits.session_ttl_s,
@@ -165,7 +168,7 @@ class SessionService:
             limit_tokens=new.max_seq_len or self.config.model.max_seq_len,
         )
         self._registry.add(entry)
-        self._publisher.publish(entry)
+        entry.publish()
         return entry
 
     def _build_session(self, new: NewSession) -> Session:
@@ -235,7 +238,7 @@ class SessionService:
 
     # Turns.
 
-    async def begin_turn(self, session_id: str, order: TurnOrder) -> Delivery:
+    async def begin_turn(self, session_id: str, request: TurnRequest, response_id: str) -> Waiter:
         """Begin a turn; see ``TurnService.begin``.
 
         Raises:
@@ -247,7 +250,11 @@ class SessionService:
             self._registry.check_room(self._clock.now())
             self._open(unused, NewSession())
         with self._use(session_id) as entry:
-            return await self._turns.begin(entry, order)
+            return await self._turns.begin(entry, request, response_id)
+
+    def draw_hex(self) -> str:
+        """32 random hex digits, for an id that nobody can guess."""
+        return self._draw_bytes(16).hex()
 
     def decode_token(self, token_id: int) -> str:
         """The text of one token id."""
@@ -260,9 +267,9 @@ class SessionService:
             RequestError: what the turn would be refused for.
         """
         if self._find_creatable(session_id) is not None:  # a turn would open it; to count, nothing has to be kept
-            return await self._turns.count_tokens(self._build_session(NewSession()), request)
+            return await self._turns.count_tokens(self._build_session(NewSession()), request, at=self._clock.unix())
         with self._use(session_id) as entry:
-            return await self._turns.count_tokens(entry.session, request)
+            return await self._turns.count_tokens(entry.session, request, at=self._clock.unix())
 
     # Samples and the rest.
 
@@ -327,10 +334,13 @@ class SessionService:
     def abort_all(self) -> int:
         """End every turn in flight for good; sessions that exist take no further turns. Returns how many there are."""
         for entry in self._registry:
-            entry.session.close("all turns were aborted", at=self._clock.unix())
-            self._publisher.publish(entry)
+            entry.after_recording(partial(self._close_to_turns, entry))
         self.control.abort()
         return len(self._registry)
+
+    def _close_to_turns(self, entry: SessionEntry) -> None:
+        entry.session.close("all turns were aborted", at=self._clock.unix())
+        entry.publish()
 
     @property
     def model_name(self) -> str:
@@ -357,17 +367,21 @@ class SessionService:
             yield entry
         finally:
             entry.busy -= 1
-            entry.used_at = self._clock.now()
+            entry.touch()
             self._memory.relieve()
 
     def _close(self, entry: SessionEntry, reason: str) -> None:
+        """End a session; a turn that is being recorded is recorded first."""
+        entry.after_recording(partial(self._end, entry, reason))
+
+    def _end(self, entry: SessionEntry, reason: str) -> None:
         entry.session.close(reason, at=self._clock.unix())
         self._turns.abandon_all(entry, DropReason.DELETED, SessionClosedError(f"session {entry.id}: {reason}"))
         drop = DropReason.EVICTED if reason == EXPIRED else DropReason.DELETED
         if lost := entry.count_uncollected():
             self.metrics.count("turnkeeper_tokens_dropped", lost, reason=str(drop))
         entry.release()
-        self._publisher.publish(entry)
+        entry.publish()
         self.metrics.count("turnkeeper_sessions_ended", reason=reason)
 
     def _watch_gauges(self) -> None:
@@ -376,7 +390,7 @@ class SessionService:
         watch("turnkeeper_session_bytes", lambda: self._memory.tally.used_bytes)
         watch("turnkeeper_spilled_bytes", lambda: self._memory.tally.spilled_bytes)
         watch("turnkeeper_requests_in_flight", lambda: self._requests)
-        watch("turnkeeper_turns_in_flight", lambda: sum(len(entry.flights) for entry in self._registry))
+        watch("turnkeeper_turns_in_flight", lambda: sum(len(entry.in_flight) for entry in self._registry))
         for state in EngineState:
             watch("turnkeeper_engine_state", partial(self._is_state, state), state=str(state))
         if self.routes is not None:
@@ -405,5 +419,5 @@ def _describe_entry(entry: SessionEntry) -> JsonObject:
         "created_at": entry.created_at,
         "turns": len(entry.session.forest),
         "bytes": entry.size_bytes,
-        "in_flight": len(entry.flights),
+        "in_flight": len(entry.in_flight),
     }

@@ -1,44 +1,43 @@
-"""Turns, from an agent's request to its record.
+"""A turn, from an agent's request to its record and its responses: read ``begin``, then ``_run``.
 
 ::
 
-    begin -> render -> engine call (no lock, no session state held) -> check -> reply rendered -> commit -> deliver
+    begin   resolve the request -> join or replay, if it is a retry -> begin the turn -> render its prompt -> plan
+    _run    generate (no lock, no session state held) -> reply -> render every response -> record -> deliver
 
 Everything up to the engine call happens in ``begin``, so that what can be refused without an engine is refused before
-anything is written. From there on a *flight* carries the turn: it outlives its connection for the reconnect grace.
+anything is written. ``_run`` is a task of its own: a turn outlives its connection for the reconnect grace.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Iterable
-from functools import partial
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.idempotency import Answer
-from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.session import Session
 from turnkeeper.core.tokens import TokenIds
-from turnkeeper.core.turn import Completion, Prompt, TurnRequest
-from turnkeeper.engines import Clock, EngineWatch, TurnRunner
+from turnkeeper.core.turn import Completion, Turn, TurnRequest
+from turnkeeper.engines import EngineWatch, TurnOutcome, TurnRunner
 from turnkeeper.errors import EngineTimeoutError, SessionClosedError, TurnkeeperError
-from turnkeeper.ids import TurnId
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
-from turnkeeper.routing import RoutingRows, RowsRequest, plan_rows
-from turnkeeper.service.budget import choose_limit, plan_budget
-from turnkeeper.service.call import CallPlan, list_losses
-from turnkeeper.service.delivery import Delivery, TextDelta
+from turnkeeper.service.budget import choose_limit
 from turnkeeper.service.entry import SessionEntry
-from turnkeeper.service.flight import Flight, Landing
-from turnkeeper.service.order import PreparedOrder, TurnOrder, prepare_order
+from turnkeeper.service.in_flight import TurnInFlight
+from turnkeeper.service.plan import GenerationPlan, plan_generation
 from turnkeeper.service.prompt import join_prompt, render_prompt
-from turnkeeper.service.publish import Publisher
 from turnkeeper.service.reply import build_reply
-from turnkeeper.service.retry import decide_order
+from turnkeeper.service.request import ResolvedRequest, decide_retry, resolve_request
+from turnkeeper.service.waiter import RecordedReply, TextDelta, Waiter
 
-logger = logging.getLogger("turnkeeper.turns")
+StoreTurn: TypeAlias = Callable[[SessionEntry, Turn], Awaitable[None]]
+"""Makes a turn durable before it becomes visible; what it raises fails the turn and leaves the session as it was."""
+
+
+async def keep_in_memory(entry: SessionEntry, turn: Turn) -> None:
+    """Store nothing: sessions live as long as their process."""
 
 
 class TurnService:
@@ -51,252 +50,179 @@ class TurnService:
         watch: EngineWatch,
         renderer: Renderer,
         config: ResolvedConfig,
-        clock: Clock,
         draw_bytes: Callable[[int], bytes],
         context_length: int | None,
-        publisher: Publisher,
-        count_reply: Callable[[str], None],
+        metrics: Metrics,
+        store_turn: StoreTurn = keep_in_memory,
     ) -> None:
         self._runner = runner
         self._watch = watch
         self._renderer = renderer
         self._config = config
-        self._clock = clock
         self._draw_bytes = draw_bytes
         self._context_length = context_length
-        self._publisher = publisher
-        self._count_reply = count_reply
+        self._metrics = metrics
+        self._store_turn = store_turn
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def begin(self, entry: SessionEntry, order: TurnOrder) -> Delivery:
+    async def begin(self, entry: SessionEntry, request: TurnRequest, response_id: str) -> Waiter:
         """Begin a turn, or join or repeat the one that the request is a retry of.
+
+        Args:
+            entry: the session.
+            request: what the agent asks for.
+            response_id: the id under which the reply is delivered, should the request be a turn of its own.
 
         Raises:
             RequestError: what is refused without the engine: history, template, length, limits.
             SessionClosedError: the session takes no further turns.
         """
-        prepared = prepare_order(order, entry.settings.pins, entry.session)
-        again = self._find_again(entry, prepared)
-        if again is not None:
-            return again
-        pending = entry.session.begin(prepared.request, at=self._clock.unix(), query=prepared.query)
-        flight = self._open_flight(entry, pending, prepared)
-        delivery = flight.join()
+        resolved = resolve_request(request, entry.settings.pins, entry.session)
+        while (waiter := self._find_retried(entry, resolved)) is None and entry.is_recording:
+            await entry.wait_until_recorded()  # the request may go on from the turn that is being recorded
+            resolved = resolve_request(request, entry.settings.pins, entry.session)
+        if waiter is not None:
+            return waiter
+        pending = entry.session.begin(resolved.request, at=entry.clock.unix(), query=resolved.query)
+        grace_s = self._config.timeouts.reconnect_grace_s
+        turn = TurnInFlight(entry, pending, response_id=response_id, grace_s=grace_s)
+        waiter = turn.join()
         try:
-            plan = await self._plan(entry, pending, prepared, flight.response_id)
+            plan = await self._plan(turn, resolved)
         except BaseException as error:
-            if flight.is_over and isinstance(error, Exception):
-                return delivery  # it was given up while its prompt was rendered, and knows why
-            self._refuse(entry, flight, pending, error)
+            if turn.is_over and isinstance(error, Exception):
+                return waiter  # it was given up while its prompt was rendered, and its clients know why
+            turn.fail(error if isinstance(error, Exception) else SessionClosedError("the server is stopping"))
             raise
-        flight.prompt_tokens = delivery.prompt_tokens = len(plan.prompt_ids)
-        if not flight.is_over:
-            flight.task = self._spawn(self._fly(entry, flight, pending, plan))
-        return delivery
+        turn.prompt_tokens = waiter.prompt_tokens = plan.prompt_tokens
+        if not turn.is_over:
+            task = turn.start(self._run(turn, plan))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return waiter
 
-    async def count_tokens(self, session: Session, request: TurnRequest) -> int:
+    async def _run(self, turn: TurnInFlight, plan: GenerationPlan) -> None:
+        """Take a turn from its engine call to its end."""
+        try:
+            outcome = await self._generate(turn, plan)
+        except Exception as error:
+            turn.fail(error)
+            return
+        if outcome.aborted_tokens:
+            turn.entry.drop(DropReason.ABORTED_PIECE, outcome.aborted_tokens)
+        completion = plan.name_completion(outcome.completion, turn.response_id)
+        reply = build_reply(completion, plan.prompt_tokens)
+        turn.hold(reply)
+        await turn.wait_for_client()
+        try:
+            responses = turn.render(reply)
+        except Exception as error:
+            turn.give_up(DropReason.REFUSED_REPLY, error)
+            return
+        turn.begin_recording()
+        try:
+            recorded = await self._record(turn, plan, completion)
+        except Exception as error:
+            turn.give_up(DropReason.STREAM_FAILED, error)
+        else:
+            turn.finish(recorded, reply, responses)
+
+    async def _plan(self, turn: TurnInFlight, resolved: ResolvedRequest) -> GenerationPlan:
+        """Render the prompt and decide everything else that the engine call needs."""
+        entry, pending = turn.entry, turn.pending
+        prompt = await render_prompt(self._renderer, pending)
+        engine_limits = (report.context_length for report in self._watch.reports)
+        return plan_generation(
+            entry.session,
+            pending,
+            resolved,
+            prompt,
+            session_id=entry.id,
+            rid=f"{entry.id[:8]}-{self._draw_bytes(12).hex()}",
+            limit_tokens=choose_limit(entry.limit_tokens, self._context_length, *engine_limits),
+            config=self._config,
+        )
+
+    async def _generate(self, turn: TurnInFlight, plan: GenerationPlan) -> TurnOutcome:
+        """The engine call, through pauses and weight updates, in the time that a turn may take."""
+        closed_as = turn.entry.session.closed_as
+        if closed_as is not None:  # all turns were ended while this one's prompt was rendered
+            raise SessionClosedError(f"session {turn.entry.id}: {closed_as}")
+        limit_s, progress = self._config.timeouts.request_timeout_s, turn.progress
+        sink = self._build_sink(turn, plan) if plan.wants_text else None
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._runner.run(plan.engine_request, held=plan.held_rows, on_ids=sink, progress=progress)
+        except TimeoutError as error:
+            raise EngineTimeoutError(
+                f"no reply within {limit_s:g} s",
+                accepted=progress.has_open_call,
+                aborted_tokens=progress.aborted_tokens,
+            ) from error
+
+    def _build_sink(self, turn: TurnInFlight, plan: GenerationPlan) -> Callable[[TokenIds], None]:
+        """Reads ids as they come and hands on their text. Engines that do not stream ids never call it.
+
+        A stop string would be streamed before it is recognised, so requests with one get their text at the end.
+        """
+        parser = self._renderer.parser(plan.engine_request.prompt_ids[-64:], plan.engine_request.tools)
+
+        def read(ids: TokenIds) -> None:
+            delta = parser.feed(ids.tolist())
+            if delta.reasoning or delta.content:
+                turn.add_text(TextDelta(reasoning=delta.reasoning, content=delta.content))
+
+        return read
+
+    async def _record(self, turn: TurnInFlight, plan: GenerationPlan, completion: Completion) -> Turn:
+        """Store the turn, then make it part of its session; turns of one session are recorded one after the other."""
+        entry, pending = turn.entry, turn.pending
+        async with entry.recording():
+            prepared = entry.session.prepare(pending, prompt=plan.prompt, completion=completion, at=entry.clock.unix())
+            await self._store_turn(entry, prepared)
+            entry.session.append(pending, prepared)
+            entry.add_turn(prepared)
+        self._metrics.count("turnkeeper_replies", how="sampled")
+        return prepared
+
+    def _find_retried(self, entry: SessionEntry, resolved: ResolvedRequest) -> Waiter | None:
+        """Wait for the reply that is on its way or recorded, where the request is a retry."""
+        decision = decide_retry(entry, resolved, replay_window_s=self._config.timeouts.replay_window_s)
+        if decision.answer is Answer.JOIN and decision.number is not None:
+            self._metrics.count("turnkeeper_replies", how="joined")
+            return entry.in_flight[decision.number].join()
+        if decision.answer is not Answer.REPLAY or decision.turn_id is None:
+            return None
+        turn = entry.session.forest.get(decision.turn_id)
+        self._metrics.count("turnkeeper_replies", how="replayed")
+        entry.lost.discard(turn.id)  # its reply is on its way again
+        reply = build_reply(turn.completion, turn.path_tokens - len(turn.completion.ids))
+        return Waiter(
+            entry,
+            response_id=reply.response_id,
+            created_s=reply.created_s,
+            prompt_tokens=reply.prompt_tokens,
+            recorded=RecordedReply(reply=reply, turn_id=turn.id),
+        )
+
+    async def count_tokens(self, session: Session, request: TurnRequest, *, at: float) -> int:
         """The length of the prompt that a turn of this session would have; nothing changes.
 
         Raises:
             RequestError: what the turn would be refused for.
         """
-        pending = session.begin(request, at=self._clock.unix())
-        session.abandon(pending, at=self._clock.unix())
+        pending = session.begin(request, at=at)
+        session.abandon(pending, at=at)
         prompt = await render_prompt(self._renderer, pending)
         return len(join_prompt(pending, prompt))
 
     def abandon_all(self, entry: SessionEntry, reason: DropReason, error: TurnkeeperError) -> None:
         """Give up everything that a session has in flight."""
-        for flight in tuple(entry.flights.values()):
-            flight.abandon(reason, error)
+        for turn in tuple(entry.in_flight.values()):
+            turn.abandon(reason, error)
 
     async def drain(self) -> None:
         """Wait for every turn in flight, and until the engines were told of the abandoned ones."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._runner.close()
-
-    def _find_again(self, entry: SessionEntry, prepared: PreparedOrder) -> Delivery | None:
-        """The delivery of a reply that is on its way or stored, where the request is a retry."""
-        decision = decide_order(
-            entry,
-            prepared,
-            parent=prepared.parent,
-            at=self._clock.unix(),
-            replay_window_s=self._config.timeouts.replay_window_s,
-        )
-        if decision.answer is Answer.JOIN and decision.number is not None:
-            self._count_reply("joined")
-            return entry.flights[decision.number].join()
-        if decision.answer is not Answer.REPLAY or decision.turn_id is None:
-            return None
-        turn = entry.session.forest.get(decision.turn_id)
-        self._count_reply("replayed")
-        entry.lost.discard(turn.id)  # it is on its way again
-        reply = build_reply(turn.completion, turn.path_tokens - len(turn.completion.ids))
-        return Delivery.replay(reply, turn.id, partial(self._note_written, entry))
-
-    def _open_flight(self, entry: SessionEntry, pending: PendingTurn, prepared: PreparedOrder) -> Flight:
-        flight = Flight(
-            number=pending.number,
-            digest=prepared.request.digest,
-            parent=pending.parent_id,
-            key=prepared.order.marks.key,
-            response_id=prepared.order.build_response_id(self._draw_bytes(16).hex()),
-            clock=self._clock,
-            grace_s=self._config.timeouts.reconnect_grace_s,
-            on_drop=lambda flight, reason: self._drop(entry, flight, pending, reason),
-            on_written=partial(self._note_written, entry),
-        )
-        entry.flights[flight.number] = flight
-        return flight
-
-    async def _plan(
-        self, entry: SessionEntry, pending: PendingTurn, prepared: PreparedOrder, response_id: str
-    ) -> CallPlan:
-        """Render the prompt and decide everything else that the engine call needs."""
-        prompt = await render_prompt(self._renderer, pending)
-        prompt_ids = join_prompt(pending, prompt)
-        budget = plan_budget(
-            prompt_tokens=len(prompt_ids),
-            asked_tokens=prepared.request.sampling.get("max_tokens"),
-            limit_tokens=choose_limit(entry.limit_tokens, self._context_length, *self._list_engine_limits()),
-        )
-        marks: JsonObject = {"overridden": dict(prepared.overridden)} if prepared.overridden else {}
-        marks |= {"unpinned": list(prepared.unpinned)} if prepared.unpinned else {}
-        marks |= {"lowered_max_tokens_from": budget.asked_tokens} if budget.asked_tokens is not None else {}
-        rows = self._plan_rows(pending, prompt)
-        return CallPlan(
-            session_id=entry.id,
-            response_id=response_id,
-            request=prepared.request,
-            messages=pending.messages,
-            prompt=prompt,
-            prompt_ids=prompt_ids,
-            max_tokens=budget.max_tokens,
-            rows=rows,
-            held_rows=() if rows is None or rows.start_len is not None else _list_rows(entry, pending),
-            wants_indexer=self._config.routing.use_rollout_indexer_replay,
-            wants_text=prepared.order.wants_text and not prepared.request.sampling.get("stop"),
-            trace=prepared.order.trace,
-            marks=marks,
-        )
-
-    def _plan_rows(self, pending: PendingTurn, prompt: Prompt) -> RowsRequest | None:
-        if not self._config.routing.use_rollout_routing_replay:
-            return None
-        parent_tokens = len(pending.parent_path_ids)
-        return plan_rows(
-            parent_tokens=parent_tokens,
-            common_prefix=parent_tokens - prompt.trim,
-            use_addition_r3=self._config.use_addition_r3,
-        )
-
-    def _list_engine_limits(self) -> Iterable[int | None]:
-        return (report.context_length for report in self._watch.reports)
-
-    def _refuse(self, entry: SessionEntry, flight: Flight, pending: PendingTurn, error: BaseException) -> None:
-        """End a turn for which no engine was asked; those who joined meanwhile get the same error."""
-        if not flight.is_over:
-            entry.flights.pop(flight.number, None)
-            entry.session.abandon(pending, at=self._clock.unix())
-            flight.fail(error if isinstance(error, Exception) else SessionClosedError("the server is stopping"))
-
-    async def _fly(self, entry: SessionEntry, flight: Flight, pending: PendingTurn, plan: CallPlan) -> None:
-        """The engine call; whatever comes of it ends the flight or lands it."""
-        if entry.session.closed_as is not None:  # all turns were ended while this one's prompt was rendered
-            closed = SessionClosedError(f"session {entry.id}: {entry.session.closed_as}")
-            self._fail(entry, flight, pending, closed)
-            return
-        limit_s = self._config.timeouts.request_timeout_s
-        request = plan.build_request(f"{entry.id[:8]}-{self._draw_bytes(12).hex()}")
-        try:
-            async with asyncio.timeout(limit_s):
-                sink = self._build_sink(flight, plan) if plan.wants_text else None
-                outcome = await self._runner.run(request, held=plan.held_rows, on_ids=sink, progress=flight.progress)
-        except TimeoutError:
-            late = EngineTimeoutError(
-                f"no reply within {limit_s:g} s",
-                accepted=flight.progress.has_open_call,
-                aborted_tokens=flight.progress.aborted_tokens,
-            )
-            self._fail(entry, flight, pending, late)
-        except Exception as error:
-            self._fail(entry, flight, pending, error)
-        else:
-            if outcome.aborted_tokens:
-                entry.session.drop(DropReason.ABORTED_PIECE, outcome.aborted_tokens, at=self._clock.unix())
-            completion = plan.name_completion(outcome.completion)
-            commit = partial(self._commit, entry, flight, pending, plan.prompt, completion)
-            flight.land(Landing(reply=build_reply(completion, len(plan.prompt_ids)), commit=commit))
-
-    def _build_sink(self, flight: Flight, plan: CallPlan) -> Callable[[TokenIds], None]:
-        """Reads ids as they come and hands on their text. Engines that do not stream ids never call it.
-
-        A stop string would be streamed before it is recognised, so requests with one get their text at the end.
-        """
-        parser = self._renderer.parser(plan.prompt_ids[-64:], plan.request.tools)
-
-        def read(ids: TokenIds) -> None:
-            delta = parser.feed(ids.tolist())
-            flight.add_text(TextDelta(reasoning=delta.reasoning, content=delta.content))
-
-        return read
-
-    def _commit(
-        self, entry: SessionEntry, flight: Flight, pending: PendingTurn, prompt: Prompt, completion: Completion
-    ) -> TurnId:
-        turn = entry.session.commit(pending, prompt=prompt, completion=completion, at=self._clock.unix())
-        entry.flights.pop(flight.number, None)
-        entry.used_at = self._clock.now()
-        entry.add_turn(turn, flight.key)
-        self._count_reply("sampled")
-        self._publisher.publish(entry)
-        return turn.id
-
-    def _fail(self, entry: SessionEntry, flight: Flight, pending: PendingTurn, error: Exception) -> None:
-        """The engine call came to nothing: account for what it sampled, tell who waits."""
-        if flight.is_over:
-            return
-        entry.flights.pop(flight.number, None)
-        entry.used_at = self._clock.now()
-        entry.session.abandon(pending, at=self._clock.unix())
-        for loss in list_losses(error):
-            entry.session.drop(loss.reason, loss.sampled_tokens, at=self._clock.unix())
-        self._publisher.publish(entry)
-        flight.fail(error)
-
-    def _drop(self, entry: SessionEntry, flight: Flight, pending: PendingTurn, reason: DropReason) -> None:
-        """The turn is given up: account for it; ending the call tells the engine."""
-        entry.flights.pop(flight.number, None)
-        entry.used_at = self._clock.now()
-        landed, at = flight.landing, self._clock.unix()
-        sampled = landed.reply.completion_tokens if landed is not None else None
-        is_lost = landed is not None or flight.progress.has_open_call
-        entry.session.abandon(pending, at=at, reason=reason if is_lost else None, sampled_tokens=sampled)
-        if landed is None and flight.progress.aborted_tokens:
-            entry.session.drop(DropReason.ABORTED_PIECE, flight.progress.aborted_tokens, at=at)
-        self._publisher.publish(entry)
-        if flight.task is not None and landed is None:
-            flight.task.cancel()
-
-    def _note_written(self, entry: SessionEntry, turn_id: TurnId, was_written: bool) -> None:
-        """The reply of a turn was written in full, or cut off."""
-        entry.used_at = self._clock.now()
-        if was_written:
-            entry.lost.discard(turn_id)
-            entry.session.mark_delivered(turn_id, at=self._clock.unix())
-            self._publisher.publish(entry)
-        elif not entry.session.is_delivered(turn_id):
-            entry.lost.add(turn_id)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-
-def _list_rows(entry: SessionEntry, pending: PendingTurn) -> tuple[RoutingRows, ...]:
-    path = entry.session.forest.path(pending.parent_id)
-    return tuple(turn.completion.rows for turn in path if turn.completion.rows is not None)

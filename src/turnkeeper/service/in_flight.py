@@ -1,0 +1,248 @@
+"""One turn in flight: its states, the clients that wait for its reply, and how it ends.
+
+::
+
+    RENDERING --> GENERATING --> HELD --> RECORDING --> RECORDED
+        |              |           |          |
+        +--> FAILED <--+           |          |
+        +--> ABANDONED <-----------+----------+
+
+A turn outlives its connection for the reconnect grace: its reply is held until a client is ready for it, and given up
+when none comes. While a turn is being recorded nothing ends it: a hang-up has no effect, an equal retry joins, and
+what would close the session waits (``SessionEntry.after_recording``). The happy path stands in ``turns``.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from turnkeeper.core.accounting import DropReason
+from turnkeeper.core.pending import PendingTurn
+from turnkeeper.core.turn import Turn
+from turnkeeper.engines import TurnProgress
+from turnkeeper.service.losses import list_losses
+from turnkeeper.service.reply import AgentReply
+from turnkeeper.service.waiter import ClientGoneError, RecordedReply, TextDelta, Waiter
+
+if TYPE_CHECKING:
+    from turnkeeper.service.entry import SessionEntry
+
+
+class TurnState(StrEnum):
+    """Where a turn in flight stands."""
+
+    RENDERING = "rendering"
+    """The prompt is being rendered; no engine was asked."""
+    GENERATING = "generating"
+    """The turn waits at the gate, or an engine generates."""
+    HELD = "held"
+    """The reply is complete, and no client is ready for it yet."""
+    RECORDING = "recording"
+    """The reply is rendered for each client that waits, and the turn is being recorded."""
+    RECORDED = "recorded"
+    """The turn is committed, and its clients have their responses."""
+    FAILED = "failed"
+    """The request was refused or the engine call failed; the clients have the error."""
+    ABANDONED = "abandoned"
+    """The turn was given up: what was sampled for it is dropped."""
+
+
+TRANSITIONS: Mapping[TurnState, frozenset[TurnState]] = {
+    TurnState.RENDERING: frozenset({TurnState.GENERATING, TurnState.FAILED, TurnState.ABANDONED}),
+    TurnState.GENERATING: frozenset({TurnState.HELD, TurnState.FAILED, TurnState.ABANDONED}),
+    TurnState.HELD: frozenset({TurnState.RECORDING, TurnState.ABANDONED}),
+    TurnState.RECORDING: frozenset({TurnState.RECORDED, TurnState.ABANDONED}),
+    TurnState.RECORDED: frozenset(),
+    TurnState.FAILED: frozenset(),
+    TurnState.ABANDONED: frozenset(),
+}
+"""The states that may follow each state."""
+
+ABANDONABLE = frozenset({TurnState.RENDERING, TurnState.GENERATING, TurnState.HELD})
+"""The states in which a hang-up, a DELETE or an abort of everything may end a turn."""
+
+
+class TurnInFlight:
+    """One turn from ``begin`` to its record or its end."""
+
+    def __init__(self, entry: "SessionEntry", pending: PendingTurn, *, response_id: str, grace_s: float) -> None:
+        """Register the turn with its session.
+
+        Args:
+            entry: the session.
+            pending: what the session resolved the request to.
+            response_id: the id under which the reply will be delivered.
+            grace_s: how long the turn is kept while no client waits for it.
+        """
+        self.entry = entry
+        self.pending = pending
+        self.response_id = response_id
+        self.state = TurnState.RENDERING
+        self.reply: AgentReply | None = None
+        """The reply, once it is complete and checked."""
+        self.recorded: RecordedReply | None = None
+        """The reply with its turn, once the turn is recorded."""
+        self.texts: list[TextDelta] = []
+        """The text that was generated so far, in order; a client that joins later reads it from the beginning."""
+        self.progress = TurnProgress()
+        """How far the engine call has come."""
+        self.prompt_tokens = 0
+        """Length of the whole prompt; 0 before it is rendered."""
+        self.task: asyncio.Task[None] | None = None
+        """Takes the turn from its engine call to its end; None before."""
+        self._grace_s = grace_s
+        self._waiters: list[Waiter] = []
+        self._ready = asyncio.Event()
+        self._timer: asyncio.Task[None] | None = None
+        entry.in_flight[pending.number] = self
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the turn is recorded, failed or abandoned."""
+        return not TRANSITIONS[self.state]
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether a client is connected."""
+        return any(waiter.is_connected for waiter in self._waiters)
+
+    @property
+    def joined(self) -> int:
+        """How many requests have joined the first one."""
+        return max(0, len(self._waiters) - 1)
+
+    # Clients.
+
+    def join(self) -> Waiter:
+        """Add a client that waits for the reply."""
+        waiter = Waiter(
+            self.entry,
+            response_id=self.response_id,
+            created_s=int(self.entry.clock.unix()),
+            prompt_tokens=self.prompt_tokens,
+            turn=self,
+        )
+        self._waiters.append(waiter)
+        self._stop_timer()
+        return waiter
+
+    def note_ready(self, waiter: Waiter) -> None:
+        """A client said how its reply is rendered: a held reply is recorded for it, a recorded one sent at once."""
+        if self.recorded is not None and waiter.is_connected and waiter.render is not None:
+            waiter.deliver(self.recorded, waiter.render(self.recorded.reply))
+        elif not self.is_over:
+            self._ready.set()
+
+    def note_hang_up(self) -> None:
+        """A client left: without any other the turn is kept for the reconnect grace."""
+        if self.state in ABANDONABLE and not self.has_waiters and self._timer is None:
+            self._timer = asyncio.create_task(self._expire())
+
+    async def wait_for_client(self) -> None:
+        """Wait until a client is ready for the reply."""
+        while not any(waiter.is_ready for waiter in self._waiters):
+            self._ready.clear()
+            await self._ready.wait()
+
+    def add_text(self, delta: TextDelta) -> None:
+        """Hand on text while it is generated."""
+        self.texts.append(delta)
+        for waiter in self._waiters:
+            waiter.wake()
+
+    # The happy path.
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin the engine call; ``work`` takes the turn to its end."""
+        self._move(TurnState.GENERATING)
+        self.task = asyncio.create_task(work)
+        return self.task
+
+    def hold(self, reply: AgentReply) -> None:
+        """The reply is complete: hold it for the clients."""
+        self._move(TurnState.HELD)
+        self.reply = reply
+
+    def render(self, reply: AgentReply) -> list[tuple[Waiter, bytes]]:
+        """The response of every client that is ready, before anything is recorded.
+
+        Raises:
+            Exception: what a dialect raises for a reply that it cannot express.
+        """
+        return [(each, each.render(reply)) for each in self._waiters if each.is_connected and each.render is not None]
+
+    def begin_recording(self) -> None:
+        """From here on only the outcome of the recording ends the turn."""
+        self._move(TurnState.RECORDING)
+        self._stop_timer()
+
+    def finish(self, turn: Turn, reply: AgentReply, responses: list[tuple[Waiter, bytes]]) -> None:
+        """The turn is recorded: hand over the responses, also to clients that joined during the recording."""
+        self._move(TurnState.RECORDED)
+        self.recorded = RecordedReply(reply=reply, turn_id=turn.id)
+        self._leave()
+        for waiter, body in responses:
+            waiter.deliver(self.recorded, body)
+        for waiter in self._waiters:
+            if not waiter.is_over and waiter.is_ready:
+                self.note_ready(waiter)
+
+    # Other ends.
+
+    def fail(self, error: Exception) -> None:
+        """End the turn because its request was refused or its engine call failed; account for what was sampled."""
+        if self.state not in (TurnState.RENDERING, TurnState.GENERATING):
+            return
+        self._move(TurnState.FAILED)
+        session, at = self.entry.session, self.entry.clock.unix()
+        session.abandon(self.pending, at=at)
+        for loss in list_losses(error):
+            session.drop(loss.reason, loss.sampled_tokens, at=at)
+        self._leave()
+        self._refuse_all(error)
+
+    def abandon(self, reason: DropReason, error: Exception) -> None:
+        """Give the turn up, unless it is over or being recorded; its clients get the error."""
+        if self.state in ABANDONABLE:
+            self.give_up(reason, error)
+
+    def give_up(self, reason: DropReason, error: Exception) -> None:
+        """End the turn without a record, also out of its recording; account for what was sampled."""
+        self._move(TurnState.ABANDONED)
+        session, at = self.entry.session, self.entry.clock.unix()
+        sampled = self.reply.completion_tokens if self.reply is not None else None
+        is_lost = self.reply is not None or self.progress.has_open_call
+        session.abandon(self.pending, at=at, reason=reason if is_lost else None, sampled_tokens=sampled)
+        if self.reply is None and self.progress.aborted_tokens:
+            session.drop(DropReason.ABORTED_PIECE, self.progress.aborted_tokens, at=at)
+        self._leave()
+        self._refuse_all(error)
+        if self.task is not None and self.task is not asyncio.current_task():
+            self.task.cancel()  # ending the engine call tells the engine
+
+    def _move(self, state: TurnState) -> None:
+        if state not in TRANSITIONS[self.state]:
+            raise RuntimeError(f"a turn that is {self.state} cannot become {state}")
+        self.state = state
+
+    def _leave(self) -> None:
+        self._stop_timer()
+        self.entry.in_flight.pop(self.pending.number, None)
+        self.entry.touch()
+        self.entry.publish()
+
+    def _refuse_all(self, error: Exception) -> None:
+        for waiter in self._waiters:
+            waiter.refuse(error)
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None and timer is not asyncio.current_task():
+            timer.cancel()
+
+    async def _expire(self) -> None:
+        await self.entry.clock.sleep(self._grace_s)
+        self._timer = None
+        if not self.has_waiters:
+            self.abandon(DropReason.CLIENT_GONE, ClientGoneError("the client did not come back"))

@@ -1,0 +1,126 @@
+"""What one turn asks an engine for, decided before the call. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.core.pending import PendingTurn
+from turnkeeper.core.session import Session
+from turnkeeper.core.turn import Completion, Prompt
+from turnkeeper.engines import GenerateRequest
+from turnkeeper.engines.message import name_calls
+from turnkeeper.ids import SessionId
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.routing import RoutingRows, RowsRequest, plan_rows
+from turnkeeper.service.budget import Budget, plan_budget
+from turnkeeper.service.prompt import join_prompt
+from turnkeeper.service.request import ResolvedRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationPlan:
+    """One turn's prompt and the engine call that goes with it."""
+
+    prompt: Prompt
+    engine_request: GenerateRequest
+    held_rows: Sequence[RoutingRows] = ()
+    """The stored patches of the parent's path, where the reply's payload will cover them again."""
+    wants_text: bool = False
+    """Whether text is handed on as it is generated."""
+    marks: JsonObject = field(default_factory=dict[str, Any])
+    """What is notable so far."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the whole prompt."""
+        return len(self.engine_request.prompt_ids)
+
+    def name_completion(self, completion: Completion, response_id: str) -> Completion:
+        """The completion under the id of its delivery, with the plan's marks, each of its calls with an id."""
+        return replace(
+            completion,
+            response_id=response_id,
+            message=name_calls(completion.message, response_id),
+            marks={**self.marks, **completion.marks},
+        )
+
+
+def plan_generation(
+    session: Session,
+    pending: PendingTurn,
+    resolved: ResolvedRequest,
+    prompt: Prompt,
+    *,
+    session_id: SessionId,
+    rid: str,
+    limit_tokens: int | None,
+    config: ResolvedConfig,
+) -> GenerationPlan:
+    """Decide token budget, routing rows and everything else that the engine call needs.
+
+    Args:
+        session: holds the parent's path.
+        pending: the turn.
+        resolved: the request that the turn came from.
+        prompt: the rendered prompt.
+        session_id: the routing key of the engine call.
+        rid: names the engine call.
+        limit_tokens: the most tokens of prompt and completion together; None for no limit.
+        config: says whether rows are asked for, and how.
+
+    Raises:
+        ContextLengthError: the prompt leaves no room for a single token.
+    """
+    request, prompt_ids = resolved.request, join_prompt(pending, prompt)
+    asked = request.sampling.get("max_tokens")
+    budget = plan_budget(prompt_tokens=len(prompt_ids), asked_tokens=asked, limit_tokens=limit_tokens)
+    rows = _plan_rows(pending, prompt, config)
+    return GenerationPlan(
+        prompt=prompt,
+        engine_request=GenerateRequest(
+            rid=rid,
+            session_id=session_id,
+            prompt_ids=prompt_ids,
+            messages=pending.messages,
+            tools=request.tools,
+            sampling=_limit_tokens(request.sampling, budget),
+            template_kwargs=prompt.template_kwargs,
+            forwarded=request.forwarded,
+            rows=rows,
+            wants_indexer=config.routing.use_rollout_indexer_replay,
+            trace=request.trace,
+        ),
+        held_rows=() if rows is None or rows.start_len is not None else _list_rows(session, pending),
+        wants_text=request.wants_text and not request.sampling.get("stop"),
+        marks=dict(_list_marks(resolved, budget)),
+    )
+
+
+def _limit_tokens(sampling: Any, budget: Budget) -> JsonObject:
+    return {**sampling} if budget.max_tokens is None else {**sampling, "max_tokens": budget.max_tokens}
+
+
+def _list_marks(resolved: ResolvedRequest, budget: Budget) -> Iterable[tuple[str, Any]]:
+    if resolved.overridden:
+        yield "overridden", dict(resolved.overridden)
+    if resolved.unpinned:
+        yield "unpinned", list(resolved.unpinned)
+    if budget.asked_tokens is not None:
+        yield "lowered_max_tokens_from", budget.asked_tokens
+
+
+def _plan_rows(pending: PendingTurn, prompt: Prompt, config: ResolvedConfig) -> RowsRequest | None:
+    if not config.routing.use_rollout_routing_replay:
+        return None
+    parent_tokens = len(pending.parent_path_ids)
+    return plan_rows(
+        parent_tokens=parent_tokens,
+        common_prefix=parent_tokens - prompt.trim,
+        use_addition_r3=config.use_addition_r3,
+    )
+
+
+def _list_rows(session: Session, pending: PendingTurn) -> tuple[RoutingRows, ...]:
+    path = session.forest.path(pending.parent_id)
+    return tuple(turn.completion.rows for turn in path if turn.completion.rows is not None)
