@@ -3,8 +3,11 @@
 1. Rows of idle sessions move to disk, those idle longest first; their values stay what they were.
 2. While memory is short, new sessions are refused; existing ones go on. A session in flight is left alone.
 3. A folder that cannot be written leaves everything where it is.
+4. A session that ends while its rows are being moved leaves the account at nothing.
+5. While memory is short, a request costs as much with many sessions as with few.
 """
 
+import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -113,3 +116,27 @@ def test_rows_of_several_shapes_share_a_file(tmp_path: Path) -> None:
 def test_rows_of_another_shape_cannot_take_their_place() -> None:
     with pytest.raises(ValueError, match="other memory"):
         build_rows(0, 3).relocate(build_rows(0, 2).experts_RLK)
+
+
+async def test_a_session_that_ends_while_its_rows_move_leaves_the_account_at_nothing() -> None:
+    kit = build_routing_kit(max_memory_bytes=1)
+    session_id = kit.create()
+    await kit.say(session_id, [user("a")], "first")
+    account = kit.service.find_entry(session_id).memory
+    await read_rows(kit, session_id)
+    await asyncio.sleep(0)  # the thread that writes the rows begins, and cannot have come back
+    kit.service.delete(session_id)
+    await kit.service.settle_memory()
+    assert (account.used_bytes, account.spilled_bytes, account.movable) == (0, 0, {})
+
+
+async def test_relief_looks_only_at_sessions_with_rows_in_memory() -> None:
+    kit = build_routing_kit(max_memory_bytes=1)
+    sessions = [kit.create() for _ in range(3)]
+    for session_id in sessions:
+        await kit.say(session_id, [user("a")], "first")
+        await read_rows(kit, session_id)
+        await kit.service.settle_memory()
+    account = kit.service.find_entry(sessions[0]).memory
+    assert account.movable == {}
+    assert account.spilled_bytes == sum(kit.service.find_entry(each).spilled_bytes for each in sessions)

@@ -44,7 +44,7 @@ from turnkeeper.routing import RoutingShape, read_routing_shape
 from turnkeeper.samples import CollectOptions, load_hooks
 from turnkeeper.service.control import EngineControl
 from turnkeeper.service.encoding import EncoderKeeper, LoadEncoder, find_loader
-from turnkeeper.service.entry import Tally
+from turnkeeper.service.entry import MemoryAccount
 from turnkeeper.service.memory import MemoryKeeper
 from turnkeeper.service.publish import Publisher
 from turnkeeper.service.reader import SessionReader
@@ -187,8 +187,7 @@ def join_service(
         metrics=metrics,
         encoders=EncoderKeeper(renderer, load_encoder, clock=clock, metrics=metrics),
         memory=MemoryKeeper(
-            registry,
-            Tally(),
+            MemoryAccount(),
             limit_bytes=int(config.limits.max_memory_bytes),
             directory=config.limits.spill_directory,
             on_spilled=lambda size: logger.info("moved %d bytes of routing rows to disk", size),

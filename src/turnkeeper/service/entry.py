@@ -21,14 +21,16 @@ from turnkeeper.service.publish import Publisher
 from turnkeeper.service.settings import NewSession
 
 
-@dataclass(slots=True)
-class Tally:
-    """What all sessions together take; each session keeps it up to date."""
+@dataclass(slots=True, eq=False)
+class MemoryAccount:
+    """What all sessions together take; each session keeps its part up to date."""
 
     used_bytes: int = 0
     """In memory."""
     spilled_bytes: int = 0
     """On disk."""
+    movable: dict[SessionId, "SessionEntry"] = field(default_factory=dict[SessionId, "SessionEntry"])
+    """The sessions with routing rows in memory, the one idle longest first."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -45,7 +47,7 @@ class SessionEntry:
     used_at: float
     """Unix seconds when its last request ended."""
     ttl_s: float
-    tally: Tally
+    memory: MemoryAccount
     limit_tokens: int | None
     """Token limit of a path; None for none."""
     busy: int = 0
@@ -68,6 +70,10 @@ class SessionEntry:
     """What those rows take on disk."""
     size_bytes: int = 0
     """What its turns take in memory."""
+    row_bytes: int = 0
+    """What of ``size_bytes`` are routing rows."""
+    is_released: bool = False
+    """Whether the session ended, so that nothing counts for it any more."""
     _recording: asyncio.Lock = field(default_factory=asyncio.Lock)
     _recordings: int = 0
     _after_recording: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
@@ -84,6 +90,9 @@ class SessionEntry:
     def touch(self) -> None:
         """Note that a request ended just now: the time to live begins anew."""
         self.used_at = self.clock.now()
+        self.memory.movable.pop(self.id, None)
+        if self.row_bytes:
+            self.memory.movable[self.id] = self
 
     def publish(self) -> None:
         """Hand on the events that happened since the last time."""
@@ -99,7 +108,8 @@ class SessionEntry:
     def add_turn(self, turn: Turn) -> None:
         """Note a committed turn for retries and for the memory account."""
         self.by_digest.setdefault(turn.request.digest, []).append(turn.id)
-        self._grow(measure_turn(turn), 0)
+        rows = turn.completion.rows
+        self._grow(measure_turn(turn), 0, rows.size_bytes if rows is not None else 0)
 
     def note_written(self, turn_id: TurnId, *, was_written: bool) -> None:
         """Note that the reply of a turn was written to a client in full, or cut off."""
@@ -147,22 +157,27 @@ class SessionEntry:
     def note_spilled(self, turns: int, size_bytes: int) -> None:
         """Note that the rows of the first turns are on disk now."""
         self.spilled_turns = turns
-        self._grow(-size_bytes, size_bytes)
+        self._grow(-size_bytes, size_bytes, -size_bytes)
 
     def release(self) -> None:
-        """The session ended: it takes nothing any more."""
-        self._grow(-self.size_bytes, -self.spilled_bytes)
+        """The session ended: it takes nothing any more, whatever is still being moved or recorded for it."""
+        self._grow(-self.size_bytes, -self.spilled_bytes, -self.row_bytes)
+        self.is_released = True
+        self.memory.movable.pop(self.id, None)
 
     def count_uncollected(self) -> int:
         """Tokens of turns that no collect has seen."""
         turns = self.session.forest.turns[self.collected_turns :]
         return sum(len(turn.completion.ids) for turn in turns)
 
-    def _grow(self, in_memory: int, on_disk: int) -> None:
+    def _grow(self, in_memory: int, on_disk: int, rows: int) -> None:
+        if self.is_released:
+            return
         self.size_bytes += in_memory
         self.spilled_bytes += on_disk
-        self.tally.used_bytes += in_memory
-        self.tally.spilled_bytes += on_disk
+        self.row_bytes += rows
+        self.memory.used_bytes += in_memory
+        self.memory.spilled_bytes += on_disk
 
 
 def measure_turn(turn: Turn) -> int:

@@ -5,9 +5,8 @@ import logging
 from collections.abc import Callable
 
 from turnkeeper.errors import CapacityError
-from turnkeeper.service.entry import SessionEntry, Tally
-from turnkeeper.service.registry import Registry
-from turnkeeper.service.spill import list_rows, spill
+from turnkeeper.service.entry import MemoryAccount, SessionEntry
+from turnkeeper.service.spill import spill
 
 logger = logging.getLogger("turnkeeper.memory")
 
@@ -17,8 +16,7 @@ class MemoryKeeper:
 
     def __init__(
         self,
-        registry: Registry,
-        tally: Tally,
+        account: MemoryAccount,
         *,
         limit_bytes: int,
         directory: str | None,
@@ -27,14 +25,12 @@ class MemoryKeeper:
         """Watch.
 
         Args:
-            registry: the sessions.
-            tally: what they take.
+            account: what all sessions take.
             limit_bytes: what their turns may take in memory.
             directory: where rows go; None for the system's folder of temporary files.
             on_spilled: told how many bytes moved to disk.
         """
-        self._registry = registry
-        self.tally = tally
+        self.account = account
         self._limit_bytes = limit_bytes
         self._directory = directory
         self._on_spilled = on_spilled
@@ -46,7 +42,7 @@ class MemoryKeeper:
         Raises:
             CapacityError: names the limit.
         """
-        used = self.tally.used_bytes
+        used = self.account.used_bytes
         if used < self._limit_bytes:
             return
         self.relieve()
@@ -58,7 +54,7 @@ class MemoryKeeper:
 
     def relieve(self) -> None:
         """Begin to move rows to disk if memory is short and nothing is being moved."""
-        if self.tally.used_bytes >= self._limit_bytes and (self._task is None or self._task.done()):
+        if self.account.used_bytes >= self._limit_bytes and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._relieve())
 
     async def settle(self) -> None:
@@ -68,16 +64,19 @@ class MemoryKeeper:
 
     async def _relieve(self) -> None:
         """Move the rows of the sessions that were idle longest, until memory is a tenth below the limit."""
-        for entry in sorted(self._registry, key=lambda each: each.used_at):
-            if self.tally.used_bytes < self._limit_bytes * 0.9:
+        movable = self.account.movable
+        while movable and self.account.used_bytes >= self._limit_bytes * 0.9:
+            entry = movable.pop(next(iter(movable)))  # one in use comes back at the end of its use
+            if entry.is_idle and not await self._spill(entry):
+                movable[entry.id] = entry
                 return
-            if entry.is_idle and list_rows(entry):
-                await self._spill(entry)
 
-    async def _spill(self, entry: SessionEntry) -> None:
+    async def _spill(self, entry: SessionEntry) -> bool:
+        """Move one session's rows; False where they cannot be written."""
         try:
             freed = await spill(entry, self._directory)
         except OSError as error:
             logger.warning("cannot move rows to disk: %s", error)
-        else:
-            self._on_spilled(freed)
+            return False
+        self._on_spilled(freed)
+        return True

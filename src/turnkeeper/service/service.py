@@ -164,7 +164,7 @@ class SessionService:
             created_at=self._clock.unix(),
             used_at=self._clock.now(),
             ttl_s=new.ttl_s or limits.session_ttl_s,
-            tally=self._memory.tally,
+            memory=self._memory.account,
             limit_tokens=new.max_seq_len or self.config.model.max_seq_len,
         )
         self._registry.add(entry)
@@ -387,8 +387,8 @@ class SessionService:
     def _watch_gauges(self) -> None:
         watch = self.metrics.watch
         watch("turnkeeper_sessions", lambda: len(self._registry))
-        watch("turnkeeper_session_bytes", lambda: self._memory.tally.used_bytes)
-        watch("turnkeeper_spilled_bytes", lambda: self._memory.tally.spilled_bytes)
+        watch("turnkeeper_session_bytes", lambda: self._memory.account.used_bytes)
+        watch("turnkeeper_spilled_bytes", lambda: self._memory.account.spilled_bytes)
         watch("turnkeeper_requests_in_flight", lambda: self._requests)
         watch("turnkeeper_turns_in_flight", lambda: sum(len(entry.in_flight) for entry in self._registry))
         for state in EngineState:
