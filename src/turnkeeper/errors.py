@@ -9,6 +9,7 @@
     |  |- HistoryDivergedError             400  the messages contradict the stored path beyond the allowed rollback
     |  |- RoleNotAppendableError           400  the family cannot append this role in place
     |  |- TruncatedTurnError               400  extends a turn that ended by length
+    |  |- AssistantLastError               400  ends with an assistant message, behind which nothing is asked
     |  |- TemplateError                    400  the chat template refuses these messages
     |  |- TurnLimitError                   400  the session has all the turns it may have
     |  |- ContextLengthError               400  the prompt, or the session, is over its token limit
@@ -120,6 +121,10 @@ class RoleNotAppendableError(RequestError):
 
 class TruncatedTurnError(RequestError):
     """The request extends a turn that ended by length, and the server closes those."""
+
+
+class AssistantLastError(RequestError):
+    """The request ends with an assistant message: a reply is not continued from a given beginning."""
 
 
 class TemplateError(RequestError):

@@ -27,13 +27,6 @@ def test_a_request_attaches_at_the_deepest_turn() -> None:
     assert talk.say(user("u"), assistant("a"), user("other")).parent == 0
 
 
-def test_a_request_that_ends_with_a_reply_appends_nothing() -> None:
-    talk = Talk()
-    talk.say(user("u"), reply="a")
-    pending = talk.begin(user("u"), assistant("a"))
-    assert (pending.parent_id, pending.appended) == (0, ())
-
-
 def test_of_equal_replies_the_latest_is_gone_on_from() -> None:
     talk = Talk()
     for _ in range(3):

@@ -152,7 +152,6 @@ def test_the_first_turn_says_that_it_is_the_first() -> None:
         pytest.param((user("v"), assistant("c"), user("x")), Cause.REPLY_REWRITTEN, id="a rewritten reply"),
         pytest.param((user("v"), user("x")), Cause.REPLY_LEFT_OUT, id="a reply left out"),
         pytest.param((user("v"),), Cause.REPEATED, id="again"),
-        pytest.param((), Cause.CUT_SHORT, id="nothing to append"),
     ],
 )
 def test_a_branch_says_why_it_is_not_the_next_turn(tail: tuple[Message, ...], cause: Cause) -> None:

@@ -5,6 +5,7 @@
 3. A refused or failed turn leaves the session as it was.
 4. A pending turn ends once: committed, abandoned, or refused by a closed session.
 5. Sampled tokens that no turn holds are accounted for.
+6. A request that ends with an assistant message asks nothing, and is refused.
 """
 
 from typing import Any
@@ -12,17 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sessionkit import Talk, ask, assistant, completion_of, prompt_of, system, user
+from sessionkit import Talk, ask, assistant, call, completion_of, prompt_of, system, user
 from turnkeeper.choices import OnToolsChange, OnTruncated
 from turnkeeper.core import DropReason, FinishReason, Linear, Prompt, Tree, build_query
 from turnkeeper.core.tokens import NO_TOKENS
 from turnkeeper.errors import (
+    AssistantLastError,
     RequestError,
     SessionClosedError,
     TokenIntegrityError,
     TruncatedTurnError,
     TurnLimitError,
 )
+from turnkeeper.jsontypes import Message
 from turnkeeper.routing import RoutingRows
 
 
@@ -86,6 +89,35 @@ def test_a_turn_that_ended_by_length_is_bridged_where_the_policy_says_so() -> No
     talk.commit(talk.begin(user("u")), "cut", finish=FinishReason.LENGTH)
     assert talk.begin(user("u"), assistant("cut"), user("v")).bridges
     assert not talk.begin(user("u")).bridges
+
+
+LAST: dict[str, tuple[tuple[Message, ...], str, int | None]] = {
+    "its last reply": ((user("u"), assistant("a"), user("v"), assistant("b")), r"own last reply \(turn 1\)", 1),
+    "an earlier reply of it": ((user("u"), assistant("a")), r"own reply \(turn 0\)", 0),
+    "a rewritten reply": ((user("u"), assistant("other")), "an assistant message", None),
+    "a begun reply behind its own": ((user("u"), assistant("a"), assistant("I")), "an assistant message", None),
+    "a begun reply in another history": ((user("w"), assistant("a")), "an assistant message", None),
+    "an assistant alone": ((assistant(""),), "an assistant message", None),
+    "calls without results": ((user("u"), assistant("", tool_calls=[call("f", "{}")])), "an assistant message", None),
+}
+
+
+@pytest.mark.parametrize("policy", [Linear(), Tree(), Tree(on_truncated=OnTruncated.BRIDGE)], ids=str)
+@pytest.mark.parametrize(("messages", "found", "turn_id"), LAST.values(), ids=LAST.keys())
+@pytest.mark.parametrize("finish", [FinishReason.STOP, FinishReason.LENGTH])
+def test_a_request_that_ends_with_an_assistant_message_is_refused_and_says_whose_it_is(
+    policy: Linear | Tree, messages: tuple[Message, ...], found: str, turn_id: int | None, finish: FinishReason
+) -> None:
+    talk = Talk(policy)
+    talk.say(user("u"), reply="a")
+    talk.commit(talk.begin(user("u"), assistant("a"), user("v")), "b", finish=finish)
+    before = len(talk.session.events)
+    with pytest.raises(
+        AssistantLastError, match=f"ends with {'the session.s ' if turn_id is not None else ''}{found}"
+    ) as refused:
+        talk.begin(*messages)
+    assert refused.value.facts["turn_id"] == turn_id
+    assert (len(talk.session.events), talk.session.in_flight) == (before, 0)
 
 
 @pytest.mark.parametrize("policy", [Linear(), Tree()], ids=["linear", "tree"])

@@ -36,7 +36,13 @@ from turnkeeper.core import (
     fold,
 )
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.errors import HistoryDivergedError, SessionClosedError, TokenIntegrityError, TruncatedTurnError
+from turnkeeper.errors import (
+    AssistantLastError,
+    HistoryDivergedError,
+    SessionClosedError,
+    TokenIntegrityError,
+    TruncatedTurnError,
+)
 from turnkeeper.ids import TurnId
 
 TEXTS = ("x", "y")
@@ -110,7 +116,9 @@ class Model:
             count += 1
         return count
 
-    def refusal(self, parent: int | None) -> type[Exception] | None:
+    def refusal(self, messages: list[tuple[str, str]], parent: int | None) -> type[Exception] | None:
+        if messages[-1][0] == "assistant":
+            return AssistantLastError
         if self.is_linear and self.gone_back(parent) > self.max_rollback:
             return HistoryDivergedError
         if parent is not None and self.turns[parent].is_truncated and self.closes_truncated:
@@ -206,7 +214,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     def _begin(self, messages: list[tuple[str, str]], tools: int) -> None:
         parent = self.model.attach(messages, tools)
-        refusal = self.model.refusal(parent)
+        refusal = self.model.refusal(messages, parent)
         request = ask(
             *(user(text) if role == "user" else assistant(text) for role, text in messages), tools=TOOLS[tools]
         )

@@ -148,7 +148,6 @@ SERVED: dict[str, bytes] = {
     "an assistant that says null": said('{"role":"assistant","content":null}'),
     "an assistant that says nothing": said('{"role":"assistant"}'),
     "an assistant in front": chat(messages='[{"role":"assistant","content":"x"},{"role":"user","content":"y"}]'),
-    "an assistant behind": chat(messages='[{"role":"user","content":"x"},{"role":"assistant","content":"y"}]'),
     "a result in front": chat(messages='[{"role":"tool","tool_call_id":"a","content":"x"}]'),
     "a system message alone": chat(messages='[{"role":"system","content":"x"}]'),
     "false for calls": said('{"role":"assistant","content":"x","tool_calls":false}'),

@@ -35,7 +35,13 @@ from turnkeeper.core.policy import HistoryPolicy
 from turnkeeper.core.state import SessionState
 from turnkeeper.core.tokens import NO_TOKENS
 from turnkeeper.core.turn import Completion, Prompt, Turn, TurnRequest
-from turnkeeper.errors import RequestError, SessionClosedError, TruncatedTurnError, TurnLimitError
+from turnkeeper.errors import (
+    AssistantLastError,
+    RequestError,
+    SessionClosedError,
+    TruncatedTurnError,
+    TurnLimitError,
+)
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.matching import TOLERANT, Matcher, load_matcher
@@ -126,6 +132,7 @@ class Session:
         Raises:
             SessionClosedError: the session takes no further turns.
             TurnLimitError: it has, or has in flight, all the turns it may have.
+            AssistantLastError: it ends with an assistant message.
             HistoryDivergedError: the policy does not go that far back.
             TruncatedTurnError: it extends a turn that ended by length, and the policy closes those.
             RequestError: other tools than its path's, and the policy refuses that.
@@ -136,6 +143,7 @@ class Session:
         query = build_query(request) if query is None else query
         attach = self._find_attach(query)
         self._last_search = None
+        self._check_end(attach, query)
         self._check_context(attach, query)
         self.policy.check(self.forest, attach, query, self.matcher)
         self._check_truncated(attach)
@@ -261,6 +269,21 @@ class Session:
     def _check_pending(self, pending: PendingTurn) -> None:
         if pending.number not in self._open:
             raise ValueError(f"pending turn {pending.number} was already committed or abandoned")
+
+    def _check_end(self, attach: Attach, query: Query) -> None:
+        """Refuse a request that asks nothing: its reply would be a turn that no agent has asked for."""
+        if query.messages[-1].role != "assistant":
+            return
+        found = "an assistant message"
+        turn = attach.turn if attach.matched == len(query.messages) else None
+        if turn is not None:
+            found = f"the session's own {'last ' if turn is self.forest.last else ''}reply (turn {turn.id})"
+        raise AssistantLastError(
+            f"the request ends with {found}, and replies are not continued from a given beginning",
+            hint="end with a user message or tool results",
+            param="messages",
+            turn_id=None if turn is None else int(turn.id),
+        )
 
     def _check_context(self, attach: Attach, query: Query) -> None:
         changed = attach.turn is not None and attach.turn.context_digest != query.context_digest

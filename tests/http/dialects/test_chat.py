@@ -3,7 +3,8 @@
 1. A body becomes a canonical request; what is not read is forwarded, bookkeeping is left out and noted.
 2. A reply is one ``chat.completion``; usage and ids are always there.
 3. A stream says the role once, adds up to the reply's message, has one id, usage only on request, ``[DONE]`` last.
-4. Errors are ``{"error": {"message", "type", "code", "param"}}``.
+4. A reply that stopped with calls ends with ``tool_calls``; one that was cut with ``length``.
+5. Errors are ``{"error": {"message", "type", "code", "param"}}``.
 """
 
 import json
@@ -146,7 +147,28 @@ def test_a_stream_adds_up_to_the_message(message: JsonObject, heartbeats: int) -
     assert assemble(chunks) == message
     assert {chunk["id"] for chunk in chunks} == {"chatcmpl-1"}
     assert sum("role" in choice["delta"] for chunk in chunks for choice in chunk["choices"]) == 1
-    assert [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]][-1] == "stop"
+    end = "tool_calls" if message.get("tool_calls") else "stop"
+    assert [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]][-1] == end
+
+
+ENDS: dict[str, tuple[JsonObject, str, str]] = {
+    "calls that stopped": (FULL, "stop", "tool_calls"),
+    "calls, as an engine says it": (FULL, "tool_calls", "tool_calls"),
+    "calls that were cut": (FULL, "length", "length"),
+    "calls that were withheld": (FULL, "content_filter", "content_filter"),
+    "text that stopped": (MESSAGES["text"], "stop", "stop"),
+    "text that was cut": (MESSAGES["text"], "length", "length"),
+    "an engine that speaks of calls that are none": (MESSAGES["text"], "tool_calls", "stop"),
+    "no calls in a list": ({**MESSAGES["text"], "tool_calls": []}, "tool_calls", "stop"),
+}
+
+
+@pytest.mark.parametrize(("message", "engine", "agent"), ENDS.values(), ids=ENDS.keys())
+def test_a_reply_that_stopped_with_calls_ends_for_its_calls(message: JsonObject, engine: str, agent: str) -> None:
+    reply = make_reply(message, engine)
+    (choice,) = json.loads(parse().render_reply(reply))["choices"]
+    chunks = read_chunks(parse(stream=True).open_stream(START).finish(reply))
+    assert choice["finish_reason"] == chunks[-1]["choices"][0]["finish_reason"] == agent
 
 
 def test_text_that_went_out_early_is_not_said_again() -> None:

@@ -234,7 +234,6 @@ REFUSED: dict[str, tuple[JsonObject, str]] = {
         {"messages": [{"role": "assistant", "content": [{**use("a"), "input": [1]}]}, USER]},
         r"content\[0\].input must be an object",
     ),
-    "reply begun": ({"messages": [USER, {"role": "assistant", "content": "I"}]}, "last message is the assistant's"),
     "system as number": ({"system": 3}, "system must be a string or a list"),
     "image in system": ({"system": [IMAGE]}, r"system\[0\].type 'image'"),
     "tools as object": ({"tools": {}}, "tools must be a list"),

@@ -8,7 +8,7 @@ lists: an agent has no use for them and a trainer collects samples.
 from dataclasses import dataclass
 from typing import Any
 
-from turnkeeper.core.turn import TurnRequest
+from turnkeeper.core.turn import FinishReason, TurnRequest
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.http.dialects.canon import parse_messages, parse_tools
 from turnkeeper.http.dialects.dialect import AgentCall, DecodeToken, ParseContext, ReplyStream, StreamStart
@@ -59,7 +59,7 @@ class ChatCall:
             "index": 0,
             "message": reply.message,
             "logprobs": self.render_logprobs(reply),
-            "finish_reason": reply.finish_reason,
+            "finish_reason": choose_finish_reason(reply),
             "matched_stop": reply.matched_stop,
             "meta_info": dict(reply.meta),
         }
@@ -113,7 +113,8 @@ class ChatStream:
         parts = [self._open(), self._render_texts(rest.reasoning, rest.content)]
         for index, call in enumerate(reply.message.get("tool_calls") or ()):
             parts.append(self._chunk({"tool_calls": [{**call, "index": index}]}))
-        parts.append(self._chunk({}, finish_reason=reply.finish_reason, logprobs=self._call.render_logprobs(reply)))
+        end = choose_finish_reason(reply)
+        parts.append(self._chunk({}, finish_reason=end, logprobs=self._call.render_logprobs(reply)))
         if self._call.wants_usage:
             parts.append(encode_event(self._frame([]) | {"usage": render_usage(reply)}))
         parts.append(encode_text_event(b"[DONE]"))
@@ -189,6 +190,17 @@ class ChatDialect:
     def render_error(self, error: TurnkeeperError) -> bytes:
         """``{"error": {"message", "type", "code", "param"}}``."""
         return encode_json(build_error(error))
+
+
+def choose_finish_reason(reply: AgentReply) -> str:
+    """Why the reply ended, for agents that test it: a reply that stopped is ``tool_calls`` where it has calls.
+
+    Engines say ``stop`` of such a reply where another than their own parser read the calls. Records and samples keep
+    the word of the engine.
+    """
+    if reply.finish_reason not in (FinishReason.STOP, FinishReason.TOOL_CALLS):
+        return reply.finish_reason
+    return FinishReason.TOOL_CALLS if reply.message.get("tool_calls") else FinishReason.STOP
 
 
 def render_usage(reply: AgentReply) -> JsonObject:

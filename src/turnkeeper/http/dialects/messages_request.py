@@ -42,12 +42,6 @@ def parse_conversation(system: Any, messages: Any) -> Conversation:
     reader = _Reader()
     texts = reader.read_system(system)
     parsed = [message for index, item in enumerate(messages) for message in reader.read(item, f"messages[{index}]")]
-    if parsed[-1]["role"] == "assistant":
-        raise RequestError(
-            "the last message is the assistant's, and replies are not continued from a given beginning",
-            hint="end with a user message or tool results",
-            param="messages",
-        )
     head = [{"role": "system", "content": texts}] if texts else []
     return Conversation(messages=order_results([*head, *parsed]), notes=tuple(dict.fromkeys(reader.notes)))
 
