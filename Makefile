@@ -54,13 +54,13 @@ fix: $(VENV)/.dev            ## format and mend what can be mended
 docs: $(VENV)/.dev          ## write the generated reference pages anew
 	$(BIN)/python -m turnkeeper.config.reference docs/reference
 
-bench: $(VENV)/.demo         ## what a turn costs; ARGS=--full for all cases; ARGS=engine, rendering, tokenizers, samples, client
+bench: $(VENV)/.demo         ## what a turn costs; ARGS=--full for all cases; parts: python -m benchmarks.NAME
 	-$(BIN)/python tests/assets.py qwen3
 	$(BIN)/python -m pip install --quiet --editable '.[demo,fast]'
 	$(BIN)/turnkeeper bench $(ARGS)
 
 proof: $(VENV)/.demo         ## weight updates under load in every pause mode, every logprob computed again; 15 minutes
-	$(BIN)/python -m turnkeeper.bench.updates --repeats 20 --seconds 900 $(ARGS)
+	$(BIN)/python -m benchmarks.updates --repeats 20 --seconds 900 $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

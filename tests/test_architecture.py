@@ -23,7 +23,6 @@ ROWS: tuple[tuple[str, ...], ...] = (
 
 BESIDE: dict[str, tuple[str, ...]] = {
     "rendering": ("core",),
-    "bench": ("demo",),
     "cli": ("bench", "demo", "serving"),
     "trainer": ("serving",),
     "samples": ("core", "routing"),
@@ -32,8 +31,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
 }
 """Packages of the same row that a package may import as well, each for its reason: samples are cut out of
 core's turns and routing's rows; core asks a matcher, and a turn holds its patch of rows; the command line
-starts the demo, the bench and the server, a trainer's entry the server; the bench of weight updates runs on the demo's
-engines and servers; rendering makes the prompts of core's turns."""
+starts the demo, the bench and the server, a trainer's entry the server; rendering makes the prompts of core's turns."""
 
 PURE = ("core", "matching", "rendering", "routing", "samples", "ids", "jsontypes", "errors", "choices")
 IMPURE_MODULES = {

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from turnkeeper.bench.updates.case import CASES, Case
-from turnkeeper.bench.updates.judge import Figures, Verdict, judge
-from turnkeeper.bench.updates.replay import TOLERANCE, Weights
-from turnkeeper.bench.updates.report import ROWS, format_markdown
-from turnkeeper.bench.updates.rounds import Load, PlayedSession, Round, TracedCall
-from turnkeeper.bench.updates.run import run_case, running_stage
+from benchmarks.updates.case import CASES, Case
+from benchmarks.updates.judge import Figures, Verdict, judge
+from benchmarks.updates.replay import TOLERANCE, Weights
+from benchmarks.updates.report import ROWS, format_markdown
+from benchmarks.updates.rounds import Load, PlayedSession, Round, TracedCall
+from benchmarks.updates.run import run_case, running_stage
 from turnkeeper.choices import OnAbort, PauseMode
 
 LOAD = Load(rollouts=12, concurrency=12, tasks=2)

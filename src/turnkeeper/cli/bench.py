@@ -1,10 +1,9 @@
-"""``turnkeeper bench``: what the session server costs, and the embedded engine, and samples.
+"""``turnkeeper bench``: what a turn costs a session server.
 
 What measures is imported only when asked for: it would add 80 ms to the start of every other command.
 """
 
 import random
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,26 +16,8 @@ _FILE_WIDTH = 150
 """Columns of the tables where nobody looks at a terminal."""
 
 
-class Part(StrEnum):
-    """What can be measured."""
-
-    SERVER = "server"
-    """Turns through the session server, beside a mock engine hit directly."""
-    ENGINE = "engine"
-    """The embedded engine's tokens a second."""
-    RENDERING = "rendering"
-    """Suffixes, at any length of the history."""
-    TOKENIZERS = "tokenizers"
-    """Whether the fast tokenizer gives the ids of `tokenizers`."""
-    SAMPLES = "samples"
-    """Collecting and decoding samples, without a server."""
-    CLIENT = "client"
-    """The HTTP client that calls engines, beside the smallest that could."""
-
-
 def bench(
-    part: Annotated[Part, typer.Argument(help="What to measure.")] = Part.SERVER,
-    full: Annotated[bool, typer.Option("--full", help="Every case of the server's, more than half an hour.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Every case, more than half an hour.")] = False,
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only cases whose name holds this text.")] = "",
     checkpoint: Annotated[
         Path | None,
@@ -45,36 +26,15 @@ def bench(
             help="Folder with a Qwen3 tokenizer; else the one that `make assets` fetches, else the embedded one.",
         ),
     ] = None,
-    tito_model: Annotated[
-        str, typer.Option(metavar="NAME", help="Family of the checkpoint's format, for rendering and tokenizers.")
-    ] = "qwen3",
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures there.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the texts; they vary from run to run without one.")] = None,
 ) -> None:
-    """Measure. The server's quick cases take about six minutes."""
+    """Measure what a turn costs a session server, beside a mock engine. The quick cases take about six minutes."""
     try:
-        if part is Part.SERVER:
-            _measure_server(full, only, checkpoint, json, seed)
-        else:
-            _measure_part(part, checkpoint, tito_model)
+        _measure_server(full, only, checkpoint, json, seed)
     except TurnkeeperError as error:
         typer.echo(f"turnkeeper bench: {error}", err=True)
         raise typer.Exit(2) from error
-
-
-def _measure_part(part: Part, checkpoint: Path | None, tito_model: str) -> None:
-    from turnkeeper.bench import client, engine, rendering, samples, tokenizers
-
-    if part is Part.ENGINE:
-        engine.main()
-    elif part is Part.RENDERING:
-        rendering.main(checkpoint, tito_model)
-    elif part is Part.TOKENIZERS:
-        tokenizers.main(checkpoint, tito_model)
-    elif part is Part.CLIENT:
-        client.main(checkpoint)
-    else:
-        samples.main([])
 
 
 def _measure_server(full: bool, only: str, checkpoint: Path | None, json: Path | None, seed: int | None) -> None:

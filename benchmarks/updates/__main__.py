@@ -1,4 +1,4 @@
-"""``python -m turnkeeper.bench.updates``: every case, the table of figures, status 1 where something does not hold."""
+"""``python -m benchmarks.updates``: every case, the table of figures, status 1 where something does not hold."""
 
 import asyncio
 import tempfile
@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from turnkeeper.bench.updates.case import CASES
-from turnkeeper.bench.updates.judge import Figures, Verdict
-from turnkeeper.bench.updates.replay import Weights
-from turnkeeper.bench.updates.report import build_table, format_markdown
-from turnkeeper.bench.updates.rounds import Load, Round
-from turnkeeper.bench.updates.run import Note, run_case, running_stage
+from benchmarks.updates.case import CASES
+from benchmarks.updates.judge import Figures, Verdict
+from benchmarks.updates.replay import Weights
+from benchmarks.updates.report import build_table, format_markdown
+from benchmarks.updates.rounds import Load, Round
+from benchmarks.updates.run import Note, run_case, running_stage
 
 
 def main(

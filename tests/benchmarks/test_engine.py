@@ -4,8 +4,8 @@ from io import StringIO
 
 from rich.console import Console
 
+from benchmarks.engine import GOALS, Speed, measure, render_table
 from tiny.builders import MODELS
-from turnkeeper.bench.engine import GOALS, Speed, measure, render_table
 
 
 def test_a_measurement_counts_whole_steps() -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from turnkeeper.bench.updates.judge import Figures
-from turnkeeper.bench.updates.replay import Gap
+from benchmarks.updates.judge import Figures
+from benchmarks.updates.replay import Gap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

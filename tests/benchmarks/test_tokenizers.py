@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from turnkeeper.bench import tokenizers
-from turnkeeper.bench.tokenizers import Outcome, build_random, compare, examine
+from benchmarks import tokenizers
+from benchmarks.tokenizers import Outcome, build_random, compare, examine
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.rendering import Renderer, build_renderer

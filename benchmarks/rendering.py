@@ -1,4 +1,4 @@
-"""What rendering costs: ``python -m turnkeeper.bench.rendering``.
+"""What rendering costs: ``python -m benchmarks.rendering``.
 
 A session of 2000 turns is rendered turn by turn: what a turn costs must not grow with what came before it. Then a
 session of 34,000 tokens is rendered whole, compared with its stored ids, and read back by the parser. Where the fast

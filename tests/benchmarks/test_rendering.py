@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from turnkeeper.bench import rendering
+from benchmarks import rendering
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.tiny.checkpoint import shipped_checkpoint

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from turnkeeper.bench.updates.case import Case
-from turnkeeper.bench.updates.replay import (
+from benchmarks.updates.case import Case
+from benchmarks.updates.replay import (
     NO_GAP,
     TOLERANCE,
     Gap,
@@ -15,7 +15,7 @@ from turnkeeper.bench.updates.replay import (
     replay_call,
     replay_sample,
 )
-from turnkeeper.bench.updates.rounds import PlayedSession, Round, TracedCall
+from benchmarks.updates.rounds import PlayedSession, Round, TracedCall
 from turnkeeper.choices import OnAbort, PauseMode
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.core.turn import FinishReason

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import orjson
 
+from benchmarks.scene import SHAPE, Scene, build_request, complete, parse, resolve
 from turnkeeper.bench.rows import build_rows
-from turnkeeper.bench.scene import SHAPE, Scene, build_request, complete, parse, resolve
 from turnkeeper.core import fold
 from turnkeeper.core.tokens import join_ids
 from turnkeeper.engines.engine import encode_ids

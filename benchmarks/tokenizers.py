@@ -1,4 +1,4 @@
-"""Does the fast tokenizer give the ids of `tokenizers`? ``turnkeeper bench tokenizers``, a minute or two.
+"""Does the fast tokenizer give the ids of `tokenizers`? ``python -m benchmarks.tokenizers``, a minute or two.
 
 The check that every server makes at its start, and beyond it: every code point, random texts out of everything that
 the check is made of, and source files. The exit status is 1 when one text differs.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from time import strftime
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -101,8 +102,14 @@ def read_pieces() -> Iterator[str]:
         yield from (text[start : start + PIECE] for start in range(0, len(text), PIECE))
 
 
-def main(checkpoint: Path | None = None, tito_model: str = "qwen3") -> None:
-    """Compare, print what came of it, and end with 1 where anything differs.
+def main(
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Checkpoint folder; else Qwen3's where it was fetched, else the shipped one."),
+    ] = None,
+    tito_model: Annotated[str, typer.Option(metavar="NAME", help="Family of its chat format.")] = "qwen3",
+) -> None:
+    """Compare the two tokenizers; the exit status is 1 when one text differs.
 
     Raises:
         ConfigError: the fast tokenizer is not installed, or cannot read this checkpoint's.
@@ -126,3 +133,10 @@ def main(checkpoint: Path | None = None, tito_model: str = "qwen3") -> None:
         console.print(difference.describe(renderer.tokenizer), markup=False, soft_wrap=True)
     if differences:
         raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except ConfigError as error:
+        raise SystemExit(f"error: {error}") from error

@@ -1,4 +1,4 @@
-"""What the pure parts of a turn cost, by the length of the history: ``python -m turnkeeper.bench.parts``.
+"""What the pure parts of a turn cost, by the length of the history: ``python -m benchmarks.parts``.
 
 A conversation of 4,000, 32,000 and 128,000 tokens is about to take its next turn, which adds the same everywhere. Each
 part is done several times, never twice with the same text. Without garbage collection; that is no part's own.
@@ -27,9 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 import turnkeeper
-from turnkeeper.bench.scene import Scene
+from benchmarks.scene import Scene
+from benchmarks.steps import PARTS, Step
 from turnkeeper.bench.server import find_checkpoint, name_tokenizer
-from turnkeeper.bench.steps import PARTS, Step
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.rendering import build_renderer
 from turnkeeper.service.encoding import limit_libraries
@@ -97,7 +97,7 @@ def count_instructions(checkpoint: Path, names: Sequence[str], lengths: Sequence
         typer.echo("valgrind is not installed", err=True)
         raise typer.Exit(2)
     options = [f"--part={name}" for name in names] + [f"--tokens={length}" for length in lengths]
-    command = [sys.executable, "-m", "turnkeeper.bench.parts", "--marked", f"--count={count}", *options]
+    command = [sys.executable, "-m", "benchmarks.parts", "--marked", f"--count={count}", *options]
     command += ["--checkpoint", str(checkpoint)]
     source = str(Path(turnkeeper.__file__).parent.parent)
     with tempfile.TemporaryDirectory() as folder:

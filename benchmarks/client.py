@@ -1,4 +1,4 @@
-"""Which client should call engines: ``turnkeeper bench client``.
+"""Which client should call engines: ``python -m benchmarks.client``.
 
 The same replies of a mock engine are taken in turns by `EngineClient`, which stands on aiohttp, in both of its ways
 (in the caller's event loop; and in a thread of its own, where it takes large bodies past the library), and by
@@ -24,8 +24,8 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.small import PATH, SmallClient
 from turnkeeper.bench.server import find_checkpoint
-from turnkeeper.bench.small import PATH, SmallClient
 from turnkeeper.bench.stack import Material, running_mock
 from turnkeeper.bench.workload import SHORT
 from turnkeeper.engines.engine import encode_ids

@@ -1,4 +1,4 @@
-"""Where a turn's time goes: ``python -m turnkeeper.bench.profile --rows none --out FILE.svg``.
+"""Where a turn's time goes: ``python -m benchmarks.profile --rows none --out FILE.svg``.
 
 py-spy (``pip install py-spy``) samples the stacks of a session server, native frames included, while sessions take
 their turns one after the other, against the mock engine; a table shows shares by concern, and the picture the stacks.
@@ -22,7 +22,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from turnkeeper.bench.flame import Stack, draw_flames, parse_stacks, share_concerns
+from benchmarks.flame import Stack, draw_flames, parse_stacks, share_concerns
 from turnkeeper.bench.load import run_load
 from turnkeeper.bench.measure import open_agents
 from turnkeeper.bench.scenario import Case, Rows

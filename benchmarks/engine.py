@@ -2,7 +2,7 @@
 
 ::
 
-    python -m turnkeeper.bench.engine [--weights DIR] [--repeats 5]
+    python -m benchmarks.engine [--weights DIR] [--repeats 5]
 
 Whole steps of the scheduler are measured, with sampling, stop checks and text, not the forward alone. What a step
 costs hardly depends on what the weights say, so without a checkpoint seeded ones will do.

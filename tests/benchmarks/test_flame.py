@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from turnkeeper.bench.flame import GARBAGE, LOOP, OTHER, draw_flames, name_concern, parse_stacks, share_concerns
+from benchmarks.flame import GARBAGE, LOOP, OTHER, draw_flames, name_concern, parse_stacks, share_concerns
 
 OUTER = "thread (7): MainThread;main (turnkeeper/__main__.py:6);Runner.run (asyncio/runners.py:118)"
 READ = "parse (turnkeeper/engines/sglang.py:5);parse_reply (turnkeeper/engines/reply.py:7)"

@@ -12,8 +12,8 @@ from pathlib import Path
 import orjson
 from openai import AsyncOpenAI
 
-from turnkeeper.bench.updates.case import Case
-from turnkeeper.bench.updates.play import Rollout, play_tasks
+from benchmarks.updates.case import Case
+from benchmarks.updates.play import Rollout, play_tasks
 from turnkeeper.choices import HistoryKind
 from turnkeeper.client import SessionClient
 from turnkeeper.demo.evidence import Collected, EngineCall, parse_call

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from turnkeeper.bench import parts
-from turnkeeper.bench.scene import Scene
-from turnkeeper.bench.steps import PARTS
+from benchmarks import parts
+from benchmarks.scene import Scene
+from benchmarks.steps import PARTS
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.tiny.checkpoint import shipped_checkpoint

@@ -1,4 +1,4 @@
-"""What samples and routing rows of a long session cost: ``python -m turnkeeper.bench.samples``.
+"""What samples and routing rows of a long session cost: ``python -m benchmarks.samples``.
 
 A session of 20 turns and 32768 tokens with 48 layers x top-8 of 128 experts is built, then collected and written; its
 rows are decoded as increments and as one whole payload. Every figure is the smallest and the median of several runs
@@ -120,7 +120,7 @@ def run(tokens: int = 32_768, turns: int = 20, runs: int = 5) -> list[Figure]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and show; without arguments those of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m turnkeeper.bench.samples", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.samples", description=__doc__)
     parser.add_argument("--tokens", type=int, default=32_768, help="tokens of the session")
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--runs", type=int, default=5, help="runs of each step")

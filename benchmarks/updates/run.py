@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from turnkeeper.bench.updates.case import Case
-from turnkeeper.bench.updates.judge import MISSED, Verdict, judge
-from turnkeeper.bench.updates.replay import Weights
-from turnkeeper.bench.updates.rounds import (
+from benchmarks.updates.case import Case
+from benchmarks.updates.judge import MISSED, Verdict, judge
+from benchmarks.updates.replay import Weights
+from benchmarks.updates.rounds import (
     SERVER_OPTIONS,
     Load,
     Round,

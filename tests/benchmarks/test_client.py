@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from turnkeeper.bench.client import (
+from benchmarks.client import (
     CLIENTS,
     REPLIES,
     SINKS,

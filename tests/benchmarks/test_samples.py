@@ -1,6 +1,6 @@
 """The measurement of samples and rows runs, and its sessions are whole."""
 
-from turnkeeper.bench.samples import build_rows, build_session, run
+from benchmarks.samples import build_rows, build_session, run
 
 
 def test_every_step_is_measured() -> None:

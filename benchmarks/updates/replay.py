@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.bench.updates.rounds import TracedCall
+from benchmarks.updates.rounds import TracedCall
 from turnkeeper.demo.paths import read_versions
 from turnkeeper.samples import Sample
 from turnkeeper.tiny.checkpoint import read_weights

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from turnkeeper.bench import profile
+from benchmarks import profile
 from turnkeeper.bench.scenario import Case
 from turnkeeper.bench.stack import Material
 from turnkeeper.bench.workload import Talk
