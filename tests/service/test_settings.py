@@ -1,19 +1,23 @@
 """The body of ``POST /sessions``.
 
 1. Every field may be left out or null; good values are kept.
-2. An unknown key or a bad value is refused by its name.
+2. An unknown key or a bad value is refused by its name, and no session is made.
+3. ``on_truncated`` wins over the server's option, under both histories, and stands in the session's events.
 """
 
 import pytest
 
-from turnkeeper.choices import HistoryKind
-from turnkeeper.errors import RequestError
+from httpkit import running_site
+from servicekit import assistant, build_kit, user
+from turnkeeper.choices import HistoryKind, OnTruncated
+from turnkeeper.core import fold
+from turnkeeper.errors import RequestError, TruncatedTurnError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.settings import NewSession, parse_new_session
 
 GOOD: dict[str, tuple[JsonObject, NewSession]] = {
     "nothing": ({}, NewSession()),
-    "nulls": ({"ttl_s": None, "history": None, "max_seq_len": None, "sampling_params": None}, NewSession()),
+    "nulls": (dict.fromkeys(NewSession.model_fields), NewSession()),
     "everything": (
         {
             "sampling_params": {"max_new_tokens": 5},
@@ -21,9 +25,18 @@ GOOD: dict[str, tuple[JsonObject, NewSession]] = {
             "ttl_s": 60,
             "history": "tree",
             "max_seq_len": 9,
+            "on_truncated": "bridge",
         },
-        NewSession(pins={"max_tokens": 5}, metadata={"a": 1}, ttl_s=60.0, history=HistoryKind.TREE, max_seq_len=9),
+        NewSession(
+            sampling_params={"max_tokens": 5},
+            metadata={"a": 1},
+            ttl_s=60.0,
+            history=HistoryKind.TREE,
+            max_seq_len=9,
+            on_truncated=OnTruncated.BRIDGE,
+        ),
     ),
+    "a fraction of a second": ({"ttl_s": 0.5}, NewSession(ttl_s=0.5)),
 }
 
 
@@ -33,22 +46,70 @@ def test_good_fields_are_kept(body: JsonObject, new: NewSession) -> None:
 
 
 BAD: dict[str, tuple[JsonObject, str]] = {
-    "unknown key": ({"sampling": {}}, "^sampling is not a field"),
+    "unknown key": ({"sampling": {}}, "^sampling is not a field .*known: sampling_params, .*on_truncated"),
+    "unknown key that is null": ({"x": None}, "^x is not a field"),
+    "unknown key beside a bad value": ({"ttl_s": 0, "ttl": 60}, "^ttl is not a field"),
+    "the name of another spelling": ({"pins": {}}, "^pins is not a field"),
+    "a key of 1000 characters": ({"k" * 1000: 1}, "^k{64} is not a field"),
     "pins as list": ({"sampling_params": []}, "sampling_params"),
+    "unknown pin": ({"sampling_params": {"heat": 1}}, "^sampling_params.heat is not a sampling field"),
     "bad pin": ({"sampling_params": {"temperature": "hot"}}, "temperature"),
     "metadata as text": ({"metadata": "x"}, "metadata"),
     "ttl 0": ({"ttl_s": 0}, "ttl_s"),
     "ttl as text": ({"ttl_s": "60"}, "ttl_s"),
     "ttl true": ({"ttl_s": True}, "ttl_s"),
-    "history unknown": ({"history": "v2"}, "history must be linear or tree"),
+    "ttl nan": ({"ttl_s": float("nan")}, "ttl_s"),
+    "ttl infinite": ({"ttl_s": float("inf")}, "ttl_s"),
+    "ttl of 400 digits": ({"ttl_s": 10**400}, "ttl_s"),
+    "history unknown": ({"history": "v2"}, "history must be 'linear' or 'tree', got 'v2'"),
     "history as list": ({"history": ["tree"]}, "history"),
     "length 0": ({"max_seq_len": 0}, "max_seq_len"),
     "length as fraction": ({"max_seq_len": 1.5}, "max_seq_len"),
     "length true": ({"max_seq_len": True}, "max_seq_len"),
+    "length as text": ({"max_seq_len": "9"}, "max_seq_len"),
+    "end unknown": ({"on_truncated": "open"}, "on_truncated must be 'close' or 'bridge', got 'open'"),
+    "end true": ({"on_truncated": True}, "on_truncated"),
+    "end as list": ({"on_truncated": ["bridge"]}, "on_truncated"),
 }
 
 
 @pytest.mark.parametrize(("body", "reason"), BAD.values(), ids=BAD.keys())
 def test_a_bad_field_is_refused_by_name(body: JsonObject, reason: str) -> None:
-    with pytest.raises(RequestError, match=reason):
+    with pytest.raises(RequestError, match=reason) as refused:
         parse_new_session(body)
+    known = {*(key[:64] for key in body), "temperature"}
+    assert str(refused.value.facts["param"]).partition(".")[0] in known
+
+
+@pytest.mark.parametrize("history", HistoryKind)
+@pytest.mark.parametrize("server", [None, *OnTruncated])
+@pytest.mark.parametrize("asked", [None, *OnTruncated])
+async def test_a_session_says_whether_a_turn_that_was_cut_may_be_extended(
+    history: HistoryKind, server: OnTruncated | None, asked: OnTruncated | None
+) -> None:
+    kit = build_kit(on_truncated=server)
+    session_id = kit.create(history=str(history), on_truncated=asked and str(asked))
+    cut = await kit.begin(session_id, [user("a")])
+    kit.engine.answer(text="half a", finish_reason="length")
+    await cut.read()
+    default = OnTruncated.BRIDGE if history is HistoryKind.LINEAR else OnTruncated.CLOSE
+    expected = asked or server or default
+    session = kit.look(session_id)
+    assert fold(session.events).policy == session.policy
+    assert session.policy.on_truncated is expected
+    messages = [user("a"), assistant("half a"), user("go on")]
+    if expected is OnTruncated.CLOSE:
+        with pytest.raises(TruncatedTurnError, match="on_truncated"):
+            await kit.begin(session_id, messages)
+    else:
+        await kit.say(session_id, messages, "the rest")
+        assert session.forest.turns[1].parent == 0
+
+
+async def test_a_refused_body_makes_no_session() -> None:
+    async with running_site() as site:
+        for body in ({"on_truncated": "open"}, {"x": 1}, {"history": 3}):
+            refused = await site.call("POST", "/sessions", body)
+            assert (refused.status, refused.json()["code"]) == (400, "request")
+            assert next(iter(body)) in refused.json()["error"]
+        assert (await site.call("GET", "/sessions")).json()["sessions"] == []

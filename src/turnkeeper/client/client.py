@@ -103,6 +103,7 @@ class SessionClient:
         ttl_s: float | None = None,
         history: str | None = None,
         max_seq_len: int | None = None,
+        on_truncated: str | None = None,
     ) -> AsyncGenerator[SessionHandle]:
         """Open a session and delete it at the end of the block.
 
@@ -112,6 +113,8 @@ class SessionClient:
             ttl_s: seconds without a request after which the session expires.
             history: ``linear`` or ``tree``; None takes the server's.
             max_seq_len: token limit of a path.
+            on_truncated: ``close`` or ``bridge``: whether a turn that ended by length may be extended; None takes the
+                server's.
 
         Raises:
             RequestError: the server refuses one of these.
@@ -123,6 +126,7 @@ class SessionClient:
             "ttl_s": ttl_s,
             "history": history,
             "max_seq_len": max_seq_len,
+            "on_truncated": on_truncated,
         }
         body = {name: value for name, value in given.items() if value is not None}
         async with aiohttp.ClientSession(timeout=self._timeout, headers=self._headers) as http:

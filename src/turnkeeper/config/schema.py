@@ -142,7 +142,7 @@ class History(Section):
     on_tools_change: OnToolsChange | None = None
     """A request that continues a path with other tools. Unset: `keep` under v1, `fork` under v2."""
     on_truncated: OnTruncated | None = None
-    """A request that extends a turn which ended by length. Unset: `bridge` under v1, `close` under v2."""
+    """A request that extends a turn which ended by length; a session's own wins. Unset: v1 `bridge`, v2 `close`."""
     sample_past_truncation: bool = False
     """Let samples go on behind a truncated turn, flagged; otherwise they end there."""
     session_sample_picker_path: str = "drop_retries"

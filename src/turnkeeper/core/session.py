@@ -298,7 +298,7 @@ class Session:
         if turn is not None and turn.completion.is_truncated and self.policy.on_truncated is OnTruncated.CLOSE:
             raise TruncatedTurnError(
                 f"the request extends turn {turn.id}, which ended by length after {len(turn.completion.ids)} tokens",
-                hint="ask for the turn again, or serve with --on-truncated bridge",
+                hint='ask for the turn again, or open sessions with {"on_truncated": "bridge"} (all: --on-truncated)',
                 turn_id=int(turn.id),
             )
 

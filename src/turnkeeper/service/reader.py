@@ -98,6 +98,7 @@ class SessionReader:
             "created_at": entry.created_at,
             "metadata": entry.settings.metadata,
             "sampling_params": dict(entry.settings.pins),
+            "on_truncated": str(entry.session.policy.on_truncated),
             "bytes": entry.size_bytes,
         }
         return build_metadata(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from turnkeeper.choices import HistoryKind
+from turnkeeper.choices import HistoryKind, OnTruncated
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core import DropReason, HistoryPolicy, Linear, Session, Tree, TurnRequest
 from turnkeeper.core.tokens import freeze_ids
@@ -173,7 +173,7 @@ class SessionService:
 
     def _build_session(self, new: NewSession) -> Session:
         return Session.open(
-            build_policy(new.history or self.config.history_kind, self.config),
+            build_policy(new.history or self.config.history_kind, self.config, on_truncated=new.on_truncated),
             matcher=self._matcher,
             turn_limit=self.config.limits.max_session_turns,
             at=self._clock.unix(),
@@ -401,9 +401,12 @@ class SessionService:
         return float(self.control.state is state)
 
 
-def build_policy(kind: HistoryKind, config: ResolvedConfig) -> HistoryPolicy:
-    """The history policy of a session of this kind."""
-    on_tools_change, on_truncated = config.get_on_tools_change(kind), config.get_on_truncated(kind)
+def build_policy(
+    kind: HistoryKind, config: ResolvedConfig, *, on_truncated: OnTruncated | None = None
+) -> HistoryPolicy:
+    """The history policy of a session of this kind; what the session does not choose is the server's choice."""
+    on_tools_change = config.get_on_tools_change(kind)
+    on_truncated = on_truncated or config.get_on_truncated(kind)
     if kind is HistoryKind.TREE:
         return Tree(on_tools_change=on_tools_change, on_truncated=on_truncated)
     return Linear(

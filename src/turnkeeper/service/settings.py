@@ -1,50 +1,62 @@
-"""What a session is created with: the optional body of ``POST /sessions``, checked field by field. Pure."""
+"""What a session is created with: the optional body of ``POST /sessions`` as one validated model. Pure.
+
+To add a key: add a field with its type and the text beneath it. A key that may be left out may be null as well, and
+null means left out.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from turnkeeper.choices import HistoryKind
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+
+from turnkeeper.choices import HistoryKind, OnTruncated
 from turnkeeper.errors import RequestError
-from turnkeeper.jsontypes import JsonObject, is_number, is_object
+from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.sampling import parse_pins
 
-FIELDS = ("sampling_params", "metadata", "ttl_s", "history", "max_seq_len")
+
+def _parse_pins(value: Any) -> dict[str, Any]:
+    return {} if value is None else parse_pins(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewSession:
+def _read_empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
+class NewSession(BaseModel):
     """What whoever creates a session may ask for; None leaves it to the server's options."""
 
-    pins: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Sampling fields that win over what the agent sends, under chat-completions names."""
-    metadata: JsonObject = field(default_factory=dict[str, Any])
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+
+    sampling_params: Annotated[Mapping[str, Any], PlainValidator(_parse_pins)] = Field(default_factory=dict[str, Any])
+    """Pins: sampling fields that win over what the agent sends, under chat-completions names."""
+    metadata: Annotated[JsonObject, BeforeValidator(_read_empty)] = Field(default_factory=dict[str, Any])
     """The creator's own data; given back as it came."""
-    ttl_s: float | None = None
+    ttl_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Seconds without a request after which the session expires."""
-    history: HistoryKind | None = None
-    """linear or tree."""
-    max_seq_len: int | None = None
+    history: Annotated[HistoryKind, Field(strict=False)] | None = None
+    """How the session's turns are read: linear or tree."""
+    max_seq_len: Annotated[int, Field(ge=1)] | None = None
     """Token limit of a path, prompt and completion together."""
+    on_truncated: Annotated[OnTruncated, Field(strict=False)] | None = None
+    """What a request that extends a turn which ended by length does: close refuses it, bridge goes on."""
+
+    @property
+    def pins(self) -> Mapping[str, Any]:
+        """The pinned sampling fields; empty where nothing is pinned."""
+        return self.sampling_params
 
 
 def parse_new_session(body: JsonObject) -> NewSession:
-    """Read the body of ``POST /sessions``; every field may be left out or null.
+    """Read the body of ``POST /sessions``.
 
     Raises:
         RequestError: an unknown key or a bad value, by its name.
     """
-    for name in body:
-        if name not in FIELDS:
-            raise RequestError(f"{name} is not a field of a session", hint=f"known: {', '.join(FIELDS)}", param=name)
-    given = {name: value for name, value in body.items() if value is not None}
-    return NewSession(
-        pins=parse_pins(given["sampling_params"]) if "sampling_params" in given else {},
-        metadata=_read_metadata(given.get("metadata", {})),
-        ttl_s=_read_ttl(given.get("ttl_s")),
-        history=_read_history(given.get("history")),
-        max_seq_len=parse_length(given.get("max_seq_len"), "max_seq_len"),
-    )
+    try:
+        return NewSession.model_validate(body)
+    except ValidationError as error:
+        raise _refuse(error) from error
 
 
 def parse_length(value: Any, name: str) -> int | None:
@@ -60,23 +72,13 @@ def parse_length(value: Any, name: str) -> int | None:
     return value
 
 
-def _read_metadata(value: Any) -> JsonObject:
-    if not is_object(value):
-        raise RequestError(f"metadata must be an object, got {value!r}", param="metadata")
-    return value
-
-
-def _read_ttl(value: Any) -> float | None:
-    if value is None:
-        return None
-    if not is_number(value) or value <= 0:
-        raise RequestError(f"ttl_s must be a number of seconds above 0, got {value!r}", param="ttl_s")
-    return float(value)
-
-
-def _read_history(value: Any) -> HistoryKind | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or value not in set(HistoryKind):
-        raise RequestError(f"history must be {' or '.join(HistoryKind)}, got {value!r}", param="history")
-    return HistoryKind(value)
+def _refuse(error: ValidationError) -> RequestError:
+    """The first thing that is wrong; an unknown key before a bad value, since it may be a known key misspelled."""
+    errors = error.errors(include_url=False, include_context=False)
+    unknown = [str(each["loc"][0])[:64] for each in errors if each["type"] == "extra_forbidden"]
+    if unknown:
+        known = ", ".join(NewSession.model_fields)
+        return RequestError(f"{unknown[0]} is not a field of a session", hint=f"known: {known}", param=unknown[0])
+    name, found = str(errors[0]["loc"][0]), repr(errors[0]["input"])
+    expected = errors[0]["msg"].replace("Input should be", "must be").replace("a valid dictionary", "an object")
+    return RequestError(f"{name} {expected}, got {found if len(found) <= 60 else found[:57] + '...'}", param=name)
