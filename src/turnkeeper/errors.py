@@ -20,6 +20,7 @@
     |  `- SessionClosedError               404  deleted, or takes no further turns
     |- RouteNotServedError                 404  a route that is not for agents
     |- BodyTooLargeError                   413
+    |- UnsupportedEncodingError            415  the body is compressed
     |- AssemblyError                       422  turns do not make a sample
     |  `- HookError                        422  a picker or postprocessor failed or broke its contract
     |- CapacityError                       429  a limit of the server, named
@@ -173,6 +174,12 @@ class BodyTooLargeError(TurnkeeperError):
     """The body is over the limit."""
 
     status = 413
+
+
+class UnsupportedEncodingError(TurnkeeperError):
+    """The body is compressed, or encoded in another way, and bodies are read as they come; facts: ``encoding``."""
+
+    status = 415
 
 
 class AssemblyError(TurnkeeperError):

@@ -335,3 +335,34 @@ async def test_ids_that_an_engine_streams_give_the_turn_of_the_whole_reply(diale
     assert found[0] == found[1]
     assert len(found[0][1]) == 1
     assert found[0][0][-2] == "All done: 中文 and 🙂 are whole."
+
+
+@ALL
+async def test_a_compressed_body_is_refused_in_the_form_of_the_dialect(dialect: str) -> None:
+    async with running_site() as site:
+        agent = AGENTS[dialect](site, await site.create(), headers={"content_encoding": "gzip"})
+        agent.say("Hi")
+        reply = await agent.ask()
+        assert reply.status == 415
+        assert reply.json()["error"]["type"] == "invalid_request_error"
+        assert reply.json()["error"]["code"] == "unsupported_encoding"
+        assert (reply.headers["x-should-retry"], reply.headers["accept-encoding"]) == ("false", "identity")
+        agent.headers = {"content_encoding": "identity"}
+        await agent.step()
+        control = await site.call("POST", "/sessions", {}, content_encoding="gzip")
+        assert (control.status, control.json()["code"]) == (415, "unsupported_encoding")
+
+
+@ALL
+async def test_line_separators_of_a_reply_do_not_break_a_stream(dialect: str) -> None:
+    text = "a\u2028b\u2029c\x85d\x0be\x1df"
+    calls = [call("c0", text)]
+    async with running_site() as site:
+        site.engine.script = [ScriptedReply(text=text, reasoning=text, tool_calls=calls)]
+        agent = AGENTS[dialect](site, await site.create(), streams=True)
+        agent.say("Hi")
+        reply = await agent.ask()
+    fields = ("data: ", "event: ", ": ")
+    assert all(line.startswith(fields) for line in reply.body.decode().splitlines() if line)
+    (found,) = agent.read(agent.assemble(reply.body))
+    assert (agent.text, json.loads(found.arguments)) == (text, json.loads(calls[0]["function"]["arguments"]))

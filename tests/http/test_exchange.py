@@ -1,6 +1,6 @@
 """One HTTP exchange over plain ASGI.
 
-1. A body is read whole, in one piece or many; memory stays bounded by the limit.
+1. A body is read whole, in one piece or many; memory stays bounded by the limit. A compressed one is refused unread.
 2. A client that leaves is noticed: while it sends, while it waits, and before the end of the response.
 3. A response has one content-length and says whether the client was still there.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from turnkeeper.errors import BodyTooLargeError, RequestError
+from turnkeeper.errors import BodyTooLargeError, RequestError, UnsupportedEncodingError
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.service.waiter import ClientGoneError
 
@@ -64,6 +64,30 @@ async def test_a_stated_length_that_is_no_number_is_refused() -> None:
     wire = Wire(headers=[(b"content-length", b"-1")])
     with pytest.raises(RequestError, match="content-length"):
         await wire.exchange.read_body(3)
+
+
+CODINGS: dict[str, list[bytes]] = {
+    "gzip": [b"gzip"],
+    "zstd": [b"zstd"],
+    "upper case": [b"GZIP"],
+    "a list": [b"identity, br"],
+    "two lines": [b"deflate", b"identity"],
+    "unknown": [b"rot13"],
+}
+
+
+@pytest.mark.parametrize("codings", CODINGS.values(), ids=CODINGS.keys())
+async def test_a_compressed_body_is_refused_unread(codings: list[bytes]) -> None:
+    wire = Wire(headers=[(b"Content-Encoding", coding) for coding in codings])
+    with pytest.raises(UnsupportedEncodingError, match="content-encoding") as caught:
+        await wire.exchange.read_body(3)
+    assert caught.value.http_status == 415
+
+
+@pytest.mark.parametrize("coding", [b"identity", b" Identity ", b"", b"identity, identity"])
+async def test_the_identity_encoding_is_none(coding: bytes) -> None:
+    wire = Wire(part(b"a"), headers=[(b"content-encoding", coding)])
+    assert await wire.exchange.read_body(3) == b"a"
 
 
 async def test_a_client_that_leaves_while_sending_gets_no_answer() -> None:

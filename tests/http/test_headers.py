@@ -17,6 +17,7 @@ from turnkeeper.errors import (
     SessionClosedError,
     TurnAbortedError,
     TurnkeeperError,
+    UnsupportedEncodingError,
 )
 from turnkeeper.http.headers import (
     build_error_headers,
@@ -53,6 +54,7 @@ NO_RETRY = {"x-should-retry": "false"}
 ERRORS: list[tuple[TurnkeeperError, dict[str, str]]] = [
     (HistoryDivergedError("x"), NO_RETRY),
     (SessionClosedError("x"), NO_RETRY),
+    (UnsupportedEncodingError("x"), {"accept-encoding": "identity", **NO_RETRY}),
     (EngineProtocolError("x"), NO_RETRY),
     (TurnAbortedError("x"), NO_RETRY),
     (EngineRefusedError("x", engine_status=400), NO_RETRY),

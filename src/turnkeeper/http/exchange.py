@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from turnkeeper.errors import BodyTooLargeError, RequestError
+from turnkeeper.errors import BodyTooLargeError, RequestError, UnsupportedEncodingError
 from turnkeeper.service.waiter import ClientGoneError
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -61,7 +61,8 @@ class Exchange:
         """The whole body; memory stays bounded by the limit, chunked or not.
 
         Raises:
-            RequestError: it is compressed.
+            UnsupportedEncodingError: it is compressed.
+            RequestError: its stated length is no number.
             BodyTooLargeError: it is longer than the limit.
             ClientGoneError: the client closed its connection before the end.
         """
@@ -121,12 +122,16 @@ class Exchange:
             pass
 
     def _check_encoding(self) -> None:
-        """Bodies are read as they come: what they unpack to would escape the limit."""
-        encoding = self.headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in ("", "identity"):
-            raise RequestError(
+        """Refuse a compressed body: what it unpacks to would escape the limit."""
+        stated = [value for name, value in self.header_items if name == "content-encoding"]
+        codings = [coding.strip().lower() for value in stated for coding in value.split(",")]
+        foreign = [coding for coding in codings if coding not in ("", "identity")]
+        if foreign:
+            encoding = ", ".join(foreign)
+            raise UnsupportedEncodingError(
                 f"the body is sent with content-encoding {encoding!r}, expected none",
                 hint="send it uncompressed",
+                encoding=encoding,
             )
 
     def _check_stated_length(self, limit_bytes: int) -> None:

@@ -5,7 +5,7 @@ Headers between the server and its engines are the engines' own matter.
 
 from collections.abc import Mapping
 
-from turnkeeper.errors import TurnkeeperError
+from turnkeeper.errors import TurnkeeperError, UnsupportedEncodingError
 
 HARNESS_HEADERS = (
     "x-claude-code-session-id",
@@ -51,7 +51,10 @@ def build_error_headers(error: TurnkeeperError) -> dict[str, str]:
     """What tells a client whether to try again.
 
     ``Retry-After`` goes with 429 and a 503 that passes; everything that stays refused says ``x-should-retry: false``.
+    The refusal of a compressed body also names the one encoding that is taken.
     """
+    if isinstance(error, UnsupportedEncodingError):
+        return {"accept-encoding": "identity", "x-should-retry": "false"}
     if error.retry_after_s is not None:
         return {"retry-after": str(error.retry_after_s)}
     if error.is_retryable:

@@ -2,6 +2,9 @@
 
 An event is ``event: NAME`` (optional) and ``data: ...`` lines, ended by a blank line. Everything sent here is whole
 events, so that a strict line parser never sees half of one.
+
+JSON may hold U+0085, U+2028 and U+2029 as they are, and the standard of event streams does not end a line there.
+Clients that split lines with Python's ``str.splitlines`` do end lines there, so these characters are sent as escapes.
 """
 
 from collections.abc import Iterator
@@ -34,9 +37,19 @@ def encode_event(payload: Any, name: str | None = None) -> bytes:
 
 
 def encode_text_event(data: bytes, name: str | None = None) -> bytes:
-    """One event whose data is ready text without newlines."""
+    """One event whose data is ready JSON, or other text without line breaks."""
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
-    return head + b"data: " + data + b"\n\n"
+    return head + b"data: " + _escape_line_breaks(data) + b"\n\n"
+
+
+_LINE_BREAKS = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\u0085\u2028\u2029")
+"""What some clients take for the end of a line, in UTF-8, and its escape in a JSON string."""
+
+
+def _escape_line_breaks(data: bytes) -> bytes:
+    for raw, escaped in _LINE_BREAKS:
+        data = data.replace(raw, escaped)
+    return data
 
 
 def parse_events(stream: bytes) -> Iterator[Event]:

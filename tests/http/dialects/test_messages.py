@@ -29,6 +29,7 @@ from turnkeeper.errors import (
     TokenIntegrityError,
     TurnAbortedError,
     TurnkeeperError,
+    UnsupportedEncodingError,
 )
 from turnkeeper.http.dialects import MESSAGES as DIALECT
 from turnkeeper.http.dialects import AgentCall
@@ -383,6 +384,7 @@ ERRORS: dict[str, tuple[TurnkeeperError, int, str, str]] = {
     "key": (AuthenticationError("x"), 401, "authentication_error", "authentication"),
     "session": (SessionNotFoundError("x"), 404, "not_found_error", "session_not_found"),
     "size": (BodyTooLargeError("x"), 413, "request_too_large", "body_too_large"),
+    "encoding": (UnsupportedEncodingError("x"), 415, "invalid_request_error", "unsupported_encoding"),
     "limit": (CapacityError("x"), 429, "rate_limit_error", "capacity"),
     "fault": (TokenIntegrityError("x"), 500, "api_error", "token_integrity"),
     "engine": (EngineError("x"), 502, "api_error", "engine"),
