@@ -12,7 +12,7 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
 
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("ids", "jsontypes", "errors", "choices"),
+    ("ids", "jsontypes", "errors", "choices", "fields"),
     ("core", "matching", "rendering", "routing", "samples"),
     ("config", "engines", "store", "metrics", "tiny", "client"),
     ("service",),
@@ -27,13 +27,14 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "trainer": ("serving",),
     "samples": ("core", "routing"),
     "errors": (),
+    "fields": ("jsontypes",),
     "core": ("matching", "routing"),
 }
 """Packages of the same row that a package may import as well, each for its reason: samples are cut out of
 core's turns and routing's rows; core asks a matcher, and a turn holds its patch of rows; the command line
 starts the demo, the bench and the server, a trainer's entry the server; rendering makes the prompts of core's turns."""
 
-PURE = ("core", "matching", "rendering", "routing", "samples", "ids", "jsontypes", "errors", "choices")
+PURE = ("core", "matching", "rendering", "routing", "samples", "ids", "jsontypes", "errors", "choices", "fields")
 IMPURE_MODULES = {
     "asyncio",
     "socket",

@@ -13,6 +13,7 @@
     |  |- TemplateError                    400  the chat template refuses these messages
     |  |- TurnLimitError                   400  the session has all the turns it may have
     |  |- ContextLengthError               400  the prompt, or the session, is over its token limit
+    |  |- FieldNotAllowedError             400  a field that chooses weights, addresses or priority
     |  `- UnrecordedGenerationError        400  a pass-through route would generate without a record
     |- AuthenticationError                 401  no session behind the key
     |- SessionNotFoundError                404
@@ -138,6 +139,10 @@ class TurnLimitError(RequestError):
 
 class ContextLengthError(RequestError):
     """The prompt does not fit; facts: ``prompt_tokens``, ``limit_tokens``."""
+
+
+class FieldNotAllowedError(RequestError):
+    """A field chooses weights, addresses or priority, which is not for agents; facts: ``param``."""
 
 
 class UnrecordedGenerationError(RequestError):

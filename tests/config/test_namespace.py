@@ -171,3 +171,19 @@ def test_arguments_of_a_parser_that_got_our_flags_are_valid() -> None:
     validate_args(
         parser.parse_args(["--use-session-server", "--hf-checkpoint", "/c", "--custom-agent-function-path", "a.b"])
     )
+
+
+LORA: dict[str, tuple[dict[str, Any], str | None]] = {
+    "nothing": ({}, None),
+    "rank 0": ({"lora_rank": 0, "lora_adapter_path": None}, None),
+    "rank": ({"lora_rank": 32}, "miles_lora"),
+    "adapter": ({"lora_rank": 0, "lora_adapter_path": "/adapter"}, "miles_lora"),
+    "adapter alone": ({"lora_adapter_path": Path("/adapter")}, "miles_lora"),
+    "trained, not sampled with": ({"lora_rank": 32, "lora_train_only": True}, None),
+    "a name of its own": ({"lora_rank": 32, "lora_name": "mine"}, "mine"),
+}
+
+
+@pytest.mark.parametrize(("attributes", "name"), LORA.values(), ids=LORA.keys())
+def test_an_adapter_that_is_trained_is_sampled_with(attributes: dict[str, Any], name: str | None) -> None:
+    assert resolve_namespace(SimpleNamespace(**BARE, **attributes), ()).engine.lora_name == name

@@ -67,6 +67,30 @@ CASES = (
         says=("--backend-url http://a:99999",),
     ),
     Case(
+        id="forwarded_fields/weights",
+        breaks={"forward_field": ["lora_path", "bootstrap_more"]},
+        holds={"forward_field": ["documents", "chat_mode"]},
+        says=("--forward-field lora_path: agents never choose weights", "--forward-field bootstrap_more: agents never"),
+    ),
+    Case(
+        id="forwarded_fields/tokens",
+        breaks={"forward_field": ["input_ids"]},
+        holds={},
+        says=("--forward-field input_ids: the field would take the tokens",),
+    ),
+    Case(
+        id="forwarded_fields/fixed",
+        breaks={"forward_field": ["rid"]},
+        holds={},
+        says=("--forward-field rid: the server fixes",),
+    ),
+    Case(
+        id="forwarded_fields/listed",
+        breaks={"forward_field": ["top_k"]},
+        holds={},
+        says=("--forward-field top_k: the field reaches the engines",),
+    ),
+    Case(
         id="one_port",
         breaks={"session_server_port": [31000, 31004]},
         holds={"session_server_port": [31000]},

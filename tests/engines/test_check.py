@@ -14,6 +14,7 @@ from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.core.turn import FinishReason, VersionSpan
 from turnkeeper.engines.check import build_completion, check_generation, choose_versions, is_stop_token_missing
 from turnkeeper.errors import EngineProtocolError
+from turnkeeper.routing import RowsRequest
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,6 @@ from turnkeeper.errors import EngineProtocolError
         pytest.param({"completion_tokens": 10, "count": 11}, "completion_tokens is 10 but 11", id="count too low"),
         pytest.param({"completion_tokens": None}, "completion_tokens is missing", id="no count"),
         pytest.param({"prompt_tokens": 7}, "5 prompt ids were sent but prompt_tokens is 7", id="prompt rendered again"),
-        pytest.param({"prompt_tokens": None}, "prompt_tokens is nothing", id="no prompt count"),
         pytest.param({"logprobs": np.array([-1.0, np.nan])}, "logprob of sampled token 1 of 2 is nan", id="nan"),
         pytest.param({"logprobs": np.array([-np.inf, -1.0])}, "sampled token 0 of 2 is -inf", id="minus infinity"),
         pytest.param(
@@ -51,6 +51,16 @@ def test_a_reply_that_contradicts_itself_is_refused(change: dict[str, object], s
 
 def test_a_sound_reply_passes() -> None:
     check_generation(make_generation(), make_request())
+
+
+def test_a_reply_without_a_prompt_count_passes_and_is_marked_but_where_rows_are_asked_for() -> None:
+    """Rows lie where the prompt lies, so an unknown prompt is no prompt for them."""
+    uncounted = make_generation(prompt_tokens=None)
+    check_generation(uncounted, make_request())
+    marks = build_completion(uncounted, versions=(VersionSpan(version="1", start=0, stop=4),)).marks
+    assert marks == {"prompt_unverified": True}
+    with pytest.raises(EngineProtocolError, match="prompt_tokens is nothing"):
+        check_generation(uncounted, make_request(rows=RowsRequest(start_len=None, held_rows=0)))
 
 
 @pytest.mark.parametrize("rounding", [0.0, 1e-7, 1e-3])

@@ -85,7 +85,8 @@ def test_an_abort_by_a_weight_update_follows_the_option(
         ({"forwarded": {"tool_choice": "required"}}, "tool_choice"),
         ({"forwarded": {"tool_choice": {"type": "function"}}}, "tool_choice"),
         ({"forwarded": {"ebnf": "root ::= x"}}, "ebnf"),
-        ({"forwarded": {"custom_logit_processor": "x"}}, "custom_logit_processor"),
+        ({"sampling": {"guided_choice": ["x"]}}, "guided_choice"),
+        ({"sampling": {"structured_outputs": {"regex": "x"}}}, "structured_outputs"),
     ],
 )
 def test_state_inside_the_engine_is_an_obstacle(fields: dict[str, Any], obstacle: str | None) -> None:

@@ -44,7 +44,7 @@ def body_of(**fields: Any) -> dict[str, Any]:
 def test_the_body_has_this_wires_names() -> None:
     body = body_of(
         sampling={"max_tokens": 9, "min_tokens": 1, "seed": 4, "temperature": 0.5, "stop": ["x"], "top_p": None},
-        forwarded={"priority": 3, "max_completion_tokens": 7, "x_new": 1, "stop_token_ids": [5]},
+        forwarded={"max_completion_tokens": 7, "x_new": 1, "stop_token_ids": [5]},
         stop_token_ids=(2,),
         rows=RowsRequest(start_len=4, held_rows=4),
         cache_salt="v",
@@ -65,7 +65,7 @@ def test_the_body_has_this_wires_names() -> None:
         "logprob_start_len": -1,
         "stream": False,
         "rid": "rid-1",
-        "priority": 3,
+        "x_new": 1,
         "return_routed_experts": True,
         "routed_experts_start_len": 4,
         "cache_salt": "v",

@@ -276,3 +276,44 @@ def test_rows_that_turns_would_mask_stop_no_turn() -> None:
     bad = EngineProtocolError("bad rows", fault="repeated")
     assert not judge_error(bad, OnBadRows.MASK).is_fatal
     assert judge_error(EngineProtocolError("no routed_experts"), OnBadRows.MASK).is_fatal
+
+
+class Loaded(ScriptedEngine):
+    """An engine that lists these models, and refuses other adapters where it looks at them at all."""
+
+    def __init__(self, *models: str, refuses: bool = False) -> None:
+        super().__init__()
+        self.models = models
+        self.refuses = refuses
+        entries = [{"id": name, "object": "model"} for name in models]
+        self.control_answers["/v1/models"] = (200, orjson.dumps({"object": "list", "data": entries}))
+
+    def find_problem(self, body: dict[str, Any]) -> str | None:
+        if self.refuses and body.get("lora_path") not in (None, *self.models):
+            return f"the adapter {body['lora_path']} is not loaded"
+        return super().find_problem(body)
+
+
+ADAPTERS = {
+    "loaded": (Loaded("base", "mine", refuses=True), ()),
+    "ignored": (Loaded("base"), ("does not know the adapter 'mine'", "may sample the base weights")),
+    "refused": (Loaded("base", refuses=True), ("does not know the adapter 'mine'", "mine is not loaded")),
+}
+
+
+@pytest.mark.parametrize(("engine", "said"), ADAPTERS.values(), ids=ADAPTERS.keys())
+async def test_an_engine_that_does_not_know_the_adapter_is_named(
+    client: EngineClient, engine: ScriptedEngine, said: tuple[str, ...]
+) -> None:
+    async with running(engine) as url:
+        found = await check_route(
+            url,
+            client,
+            Question(prompt_ids=IDS, lora_name="mine"),
+            connect=lambda each: SglangEngine(each, client),
+            timeout_s=5.0,
+        )
+    assert found.verdict.state is (RouteState.UNFIT if said else RouteState.SOUND)
+    assert not found.verdict.is_fatal  # a trainer may load it with its first weight update
+    assert all(each in found.verdict.reason for each in said)
+    assert all(each in found.verdict.reason for each in (url,) if said)

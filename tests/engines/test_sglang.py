@@ -337,3 +337,33 @@ def test_a_routers_workers_are_read(body: bytes, workers: tuple[str, ...]) -> No
 def test_a_report_says_whether_the_engine_is_paused(ready: int, info: dict[str, Any], state: EngineState) -> None:
     report = read_report("http://e", ready, {"weight_version": "3", "context_length": 9, "model_path": "m", **info})
     assert (report.state, report.weight_version, report.context_length, report.model) == (state, "3", 9, "m")
+
+
+COUNTS: dict[str, tuple[Any, Any, int | None]] = {
+    "both": (5, {"prompt_tokens": 7}, 5),
+    "usage alone": ("absent", {"prompt_tokens": 5}, 5),
+    "null": (None, {"prompt_tokens": 5}, 5),
+    "a count that nobody counted": ("absent", {"prompt_tokens": 0}, None),
+    "neither": ("absent", None, None),
+    "usage of another kind": ("absent", [5], None),
+    "text": ("absent", {"prompt_tokens": "5"}, None),
+}
+
+
+@pytest.mark.parametrize(("meta_count", "usage", "expected"), COUNTS.values(), ids=COUNTS.keys())
+def test_the_prompts_count_is_that_of_meta_info_else_that_of_usage(
+    meta_count: Any, usage: Any, expected: int | None
+) -> None:
+    whole = {**json.loads(reply(prompt_tokens=meta_count)), "usage": usage}
+    assert parse_chat_reply(json.dumps(whole).encode(), URL).prompt_tokens == expected
+
+
+ODD = ["AAAA", "no base64!", [[1]], {}, 7, True, "A" * 400, "!" * 400]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=[str(each)[:12] for each in ODD])
+def test_payloads_that_were_not_asked_for_are_ignored_whatever_they_are(odd: object) -> None:
+    raw = reply(routed_experts=odd, indexer_topk=odd, indexer_topk_num_layers=odd)
+    found = parse_chat_reply(raw, URL, make_request())
+    assert (found.routed_experts, found.indexer_topk) == (None, None)
+    check_generation(found, make_request())

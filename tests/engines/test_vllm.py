@@ -47,7 +47,7 @@ def test_the_generate_body_carries_ids_and_what_vllm_calls_the_rest() -> None:
     request = make_request(
         sampling={**SAMPLING, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "null"}}}},
         tools=({"type": "function", "function": {"name": "f"}},),
-        forwarded={"priority": 2, "tool_choice": "auto"},
+        forwarded={"tool_choice": "auto"},
         stop_token_ids=(2,),
         rows=ROWS,
         cache_salt="v",
@@ -69,7 +69,6 @@ def test_the_generate_body_carries_ids_and_what_vllm_calls_the_rest() -> None:
         },
         "stream": False,
         "cache_salt": "v",
-        "priority": 2,
     }
 
 

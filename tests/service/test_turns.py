@@ -106,7 +106,6 @@ BROKEN_REPLIES = {
     "fewer logprobs": {"logprobs": []},
     "another count": {"completion_tokens": 99},
     "another prompt": {"prompt_tokens": 1},
-    "no prompt count": {"prompt_tokens": None},
 }
 
 

@@ -2,7 +2,7 @@
 
 1. A malformed turn is a 400 (413 where it is too long) in its dialect's shape that is not to be retried, whatever is
    wrong with it; never a 500, and the session is as before.
-2. An odd but sound turn is served: what the server does not know is forwarded to the engine, digit for digit.
+2. An odd but sound turn is served: fields reach the engine digit for digit.
 3. A bad body of the control plane is a 400 and makes nothing; whatever a session was made with, it can be used, shown
    and collected.
 """
@@ -118,13 +118,15 @@ REFUSED: dict[str, bytes] = {
     "a model that is a number": chat('"model":5'),
     "template arguments in a list": chat('"chat_template_kwargs":[]'),
     "messages as a template argument": chat('"chat_template_kwargs":{"messages":[]}'),
-    "ids of its own": chat('"input_ids":null'),
-    "a request id of its own": chat('"rid":"x"'),
+    "ids of its own": chat('"input_ids":[1]'),
+    "ids of its own in an extra body": chat('"extra_body":{"extra_body":{"input_ids":[1]}}'),
 }
 
 SERVED: dict[str, bytes] = {
     "a seed of 30 digits": chat(f'"seed":{LONG}'),
     "a negative seed": chat('"seed":-9223372036854775809'),
+    "ids that are null": chat('"input_ids":null'),
+    "a request id of its own": chat('"rid":"x"'),
     "an unknown field of 30 digits": chat(f'"x_new":{LONG}'),
     "a message with a member of 30 digits": said(f'{{"role":"user","content":"x","k":{LONG}}}'),
     "a logit bias of 30 digits": chat(f'"logit_bias":{{"5":{LONG}}}'),
@@ -208,7 +210,7 @@ async def test_an_odd_turn_is_served(version: str) -> None:
 
 
 async def test_long_numbers_reach_the_engine_digit_for_digit() -> None:
-    async with running_site() as site:
+    async with running_site(forward_field=["x_new"]) as site:
         session = await site.create()
         await site.call("POST", f"{session}/v1/chat/completions", chat(f'"seed":{LONG},"x_new":[{LONG}]'))
         sent = json.loads(site.engine.generations[0].body)

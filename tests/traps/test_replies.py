@@ -75,8 +75,6 @@ REFUSED: dict[str, Edit] = {
     "meta data in a list": choice(meta_info=[]),
     "meta data nested too deep": meta(extra=nest(200)),
     "a shorter prompt": meta(prompt_tokens=1),
-    "a prompt of unknown length": meta(prompt_tokens=None),
-    "a prompt length as a string": lambda reply: meta(prompt_tokens=str(reply["usage"]["prompt_tokens"]))(reply),
     "a completion length as a string": meta(completion_tokens="3"),
     "an id beyond 31 bits": first_pair(1, 2**31),
     "an id beyond 64 bits": first_pair(1, 2**70),
@@ -142,7 +140,12 @@ RECORDED: dict[str, Edit] = {
     "a stop in 30 digits": choice(matched_stop=10**30),
     "no id, no model, no usage": lambda reply: [reply.pop(name) for name in ("id", "model", "usage", "created")],
     "an id that is a number": top(id=5),
+    "a prompt length in usage alone": meta(prompt_tokens=None),
+    "a prompt length as a string": lambda reply: meta(prompt_tokens=str(reply["usage"]["prompt_tokens"]))(reply),
+    "a prompt of unknown length": lambda reply: [meta(prompt_tokens=None)(reply), reply.pop("usage")],
     "rows that nobody asked for": meta(routed_experts="!!!"),
+    "rows in a list that nobody asked for": meta(routed_experts=[[1, 2]]),
+    "indexer rows that nobody asked for": meta(indexer_topk={"a": 1}, indexer_topk_num_layers="x"),
 }
 
 

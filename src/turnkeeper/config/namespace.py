@@ -22,6 +22,9 @@ from turnkeeper.errors import ArgumentErrors
 ALIASES = {"engine_timeout": "miles_router_timeout"}
 """Options that trainers also know under another attribute, which counts where ours is not there."""
 
+TRAINERS_LORA_NAME = "miles_lora"
+"""What miles calls the adapter that it trains, in the engines that it starts."""
+
 _TRAINERS_TEMPLATES = ("chat_template_utils", "templates")
 
 _logger = logging.getLogger("turnkeeper.config")
@@ -44,6 +47,8 @@ def options_from_namespace(
     given = {attribute: _read(namespace, name) for attribute, name in names.items()}
     if _is_trainers_template(given["chat_template_path"]):
         given["chat_template_path"] = None
+    if given["lora_name"] is None and _is_lora_trained(namespace):
+        given["lora_name"] = TRAINERS_LORA_NAME
     return load(
         {**given, **(overrides or {})},
         source=Source.NAMESPACE,
@@ -91,6 +96,15 @@ def _find_name(namespace: object, attribute: str) -> str:
 def _is_trainers_template(path: object) -> bool:
     """Tell a template that miles has filled in for a family from one that a user chose: families here need none."""
     return path == "autofix" or (isinstance(path, str) and Path(path).parts[-3:-1] == _TRAINERS_TEMPLATES)
+
+
+def _is_lora_trained(namespace: object) -> bool:
+    """Whether the trainer trains an adapter that its engines sample with."""
+    if _read(namespace, "lora_train_only"):
+        return False
+    rank = _read(namespace, "lora_rank")
+    has_rank = isinstance(rank, int) and rank > 0
+    return has_rank or _read(namespace, "lora_adapter_path") is not None
 
 
 def _read(namespace: object, name: str) -> Any:

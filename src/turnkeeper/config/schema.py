@@ -103,6 +103,10 @@ class Engine(Section):
     """What happens to a turn that a weight update aborted."""
     abort_attempts: Count = 8
     """How often one turn is continued after such aborts before it fails."""
+    lora_name: Annotated[str, Field(min_length=1)] | None = None
+    """Adapter that every turn is sampled with, under the name that the engines know it by. Unset: the base weights."""
+    forward_field: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+    """Request field on no list that reaches the engines as it comes; repeat it for several. Others are left out."""
     cache_salt_by_version: bool = False
     """Send a `cache_salt` made of session and weight version, so that no prefix computed by older weights is reused."""
 

@@ -72,7 +72,9 @@ class TurnRequest:
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The effective sampler under chat-completions names, pins applied (``max_tokens``, ``temperature``, ...)."""
     forwarded: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Body fields that turnkeeper does not read: they go to the engine as they came."""
+    """What else reaches the engine: fields about calls and reports, and those that the operator forwards."""
+    dropped_fields: tuple[str, ...] = ()
+    """Body fields that were left out, since they stand on no list."""
     digest: str = ""
     """What makes two requests the same: messages, tools, template arguments and sampling."""
     dialect: str = "chat"
@@ -116,6 +118,8 @@ class Completion:
     """Covers 0..C in order, without gaps."""
     weight_version: str | None = None
     """``meta_info.weight_version``: the engine's version at the end of the request; None when it sent none."""
+    lora_name: str | None = None
+    """The adapter that it was sampled with, of which the versions are versions; None for the base weights."""
     rows: RoutingRows | None = None
     """The patch of this turn: rows ``max(0, len(parent path) - 1) .. len(path) - 1``, or all rows of its path where the
     newest payload is to win; None without routing replay."""

@@ -50,7 +50,8 @@ def check_generation(generation: Generation, request: GenerateRequest) -> None:
 
 def _check_prompt(generation: Generation, request: GenerateRequest) -> None:
     expected, found = len(request.prompt_ids), generation.prompt_tokens
-    if found is None and generation.is_aborted:  # a request that never ran was never counted
+    # A request that never ran was never counted. Without routing rows a turn is served uncounted, and marked.
+    if found is None and (generation.is_aborted or request.rows is None):
         return
     if found != expected:
         said = "nothing" if found is None else str(found)
@@ -164,6 +165,10 @@ def build_completion(
     found: dict[str, Any] = dict(marks or {})
     if is_stop_token_missing(generation, stop_token_ids):
         found["stop_token_missing"] = True
+    if generation.prompt_tokens is None:
+        found["prompt_unverified"] = True
+    if generation.dropped_fields:
+        found["dropped_fields"] = list(generation.dropped_fields)
     if generation.num_retractions:
         found["num_retractions"] = generation.num_retractions
     return Completion(

@@ -7,19 +7,19 @@ done by `runner`.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any
 
 from turnkeeper.choices import OnAbort
 from turnkeeper.core.tokens import TokenIds, join_ids
 from turnkeeper.core.turn import FinishReason
 from turnkeeper.engines.engine import GenerateRequest
 from turnkeeper.engines.joining import Piece
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.fields import Use, list_fields
 from turnkeeper.routing import RowsRequest, plan_rows
 
 _BUDGETS = ("max_tokens", "max_completion_tokens")
 _PENALTIES: Mapping[str, float] = {"frequency_penalty": 0.0, "presence_penalty": 0.0, "repetition_penalty": 1.0}
-_GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag", "guided_json", "guided_regex", "guided_choice")
+_GRAMMARS = tuple(row for row in list_fields(Use.SAMPLING) if row.is_grammar)
 
 
 class AbortAction(StrEnum):
@@ -67,14 +67,11 @@ def find_obstacle(request: GenerateRequest) -> str | None:
     A grammar would start at its root again, and a penalty would no longer see the tokens sampled before.
     """
     asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
-    kind = asked.get("response_format")
-    if isinstance(kind, dict) and cast(JsonObject, kind).get("type") not in (None, "text"):
-        return "response_format"
     if asked.get("tool_choice") == "required" or isinstance(asked.get("tool_choice"), dict):
         return "tool_choice"
-    for name in (*_GRAMMARS, "custom_logit_processor"):
-        if asked.get(name) is not None:
-            return name
+    for row in _GRAMMARS:
+        if not row.is_neutral(asked.get(row.name)):
+            return row.name
     for name, neutral in _PENALTIES.items():
         if asked.get(name) not in (None, neutral):
             return name

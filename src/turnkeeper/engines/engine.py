@@ -62,7 +62,9 @@ class GenerateRequest:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The effective chat template arguments; engine-side parsers read some of them."""
     forwarded: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Body fields that turnkeeper does not read, sent as they came; fields that turnkeeper owns win over them."""
+    """Fields about calls and reports, and those on no list that the operator forwards; what turnkeeper decides wins."""
+    lora_name: str | None = None
+    """The adapter to sample with; None for the base weights."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end the reply beside the model's own, added to those of ``sampling``."""
     rows: RowsRequest | None = None
@@ -108,7 +110,7 @@ class Generation:
     matched_stop: int | str | None = None
     """The stop token id or string that ended it."""
     prompt_tokens: int | None = None
-    """How many prompt tokens the engine counted; None when it does not say."""
+    """How many prompt tokens the engine counted; None when it says so nowhere."""
     completion_tokens: int | None = None
     """How many sampled tokens the engine counted; None when it does not say."""
     cached_tokens: int = 0
@@ -133,6 +135,8 @@ class Generation:
     """The engine's id of the reply."""
     model: str = ""
     """The model name the engine states."""
+    dropped_fields: tuple[str, ...] = ()
+    """The request's fields that the engine's wire does not have."""
     url: str = ""
     """Where it came from."""
 

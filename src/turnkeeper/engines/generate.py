@@ -14,44 +14,28 @@ import orjson
 from turnkeeper.choices import EngineWire
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds, freeze_ids, join_ids
 from turnkeeper.core.turn import FinishReason
+from turnkeeper.engines.asked import WireFields, find_dropped, select_fields
 from turnkeeper.engines.engine import GenerateRequest, Generation, IdsSink
 from turnkeeper.engines.http import EngineClient, HttpReply
 from turnkeeper.engines.joining import ParseMessage, trim_stop
 from turnkeeper.engines.meta import build_generation
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import Body, JsonReply, ReplyBody, expect_object, parse_reply
-from turnkeeper.engines.sglang import SglangEngine, merge_stop_ids, render_headers, render_rows_fields
+from turnkeeper.engines.sglang import (
+    OWNED_FIELDS,
+    SglangEngine,
+    merge_stop_ids,
+    render_headers,
+    render_lora_field,
+    render_rows_fields,
+)
 from turnkeeper.engines.sse import DONE, DataLines
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, TurnkeeperError
+from turnkeeper.fields import Wire
 from turnkeeper.jsontypes import JsonObject, encode_json
 
-_RENAMED = {
-    "max_tokens": "max_new_tokens",
-    "max_completion_tokens": "max_new_tokens",
-    "min_tokens": "min_new_tokens",
-    "seed": "sampling_seed",
-}
-_KEPT = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "stop",
-    "stop_regex",
-    "ignore_eos",
-    "logit_bias",
-    "regex",
-    "ebnf",
-    "structural_tag",
-    "custom_params",
-)
-_TOP_LEVEL = ("priority", "lora_path", "custom_logit_processor", "extra_key")
 
-
-def render_sampling(request: GenerateRequest) -> JsonObject:
+def render_sampling(request: GenerateRequest, fields: WireFields) -> JsonObject:
     """The sampling parameters under this wire's names.
 
     Raises:
@@ -59,13 +43,8 @@ def render_sampling(request: GenerateRequest) -> JsonObject:
     """
     asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
     refuse_forced_tools(asked.get("tool_choice"), hint="tool_choice auto, or --engine-wire chat")
-    params: JsonObject = {name: asked[name] for name in _KEPT if asked.get(name) is not None}
-    for name, renamed in _RENAMED.items():
-        if asked.get(name) is not None:
-            params[renamed] = min(asked[name], params[renamed]) if renamed in params else asked[name]
-    params |= _render_format(asked.get("response_format"))
     stop_ids = merge_stop_ids(asked.get("stop_token_ids"), request.stop_token_ids)
-    return params | ({"stop_token_ids": stop_ids} if stop_ids else {}) | {"n": 1, "no_stop_trim": False}
+    return fields.sampling | ({"stop_token_ids": stop_ids} if stop_ids else {}) | {"n": 1, "no_stop_trim": False}
 
 
 def refuse_forced_tools(choice: object, *, hint: str) -> None:
@@ -80,28 +59,19 @@ def refuse_forced_tools(choice: object, *, hint: str) -> None:
         )
 
 
-def _render_format(value: object) -> JsonObject:
-    if not isinstance(value, dict):
-        return {}
-    asked = cast(JsonObject, value)
-    if asked.get("type") == "json_object":
-        return {"json_schema": '{"type": "object"}'}
-    inner = asked.get("json_schema")
-    if asked.get("type") == "json_schema" and isinstance(inner, dict):
-        return {"json_schema": encode_json(cast(JsonObject, inner).get("schema")).decode()}
-    return {}
-
-
 def render_generate_body(request: GenerateRequest, *, is_stream: bool) -> bytes:
     """The request body; the prompt ids are spliced in as ready JSON."""
+    fields = select_fields(request, Wire.GENERATE)
     body: JsonObject = {
-        "sampling_params": render_sampling(request),
+        **{name: value for name, value in fields.forwarded.items() if name not in OWNED_FIELDS},
+        **fields.format,
+        "sampling_params": render_sampling(request, fields),
         "return_logprob": True,
         "logprob_start_len": -1,
         "stream": is_stream,
         "rid": request.rid,
-        **{name: request.forwarded[name] for name in _TOP_LEVEL if name in request.forwarded},
         **render_rows_fields(request),
+        **render_lora_field(request),
     }
     if request.cache_salt is not None:
         body["cache_salt"] = request.cache_salt
@@ -115,7 +85,7 @@ def parse_generate_reply(reply: JsonReply, request: GenerateRequest, url: str, p
         EngineProtocolError: no ``meta_info``, or its ids are not those of ``output_ids``.
     """
     meta = expect_object(reply.value.get("meta_info"), "meta_info", url)
-    bare = build_generation(reply, meta, url, message={}, finish_reason=None, matched_stop=None)
+    bare = build_generation(reply, meta, url, request, message={}, finish_reason=None, matched_stop=None)
     outer = reply.value.get("output_ids")
     if isinstance(outer, list):
         _check_same_ids(read_ids(cast(list[object], outer), url), bare.ids, url)
@@ -273,7 +243,8 @@ class SglangGenerateEngine(SglangEngine):
             if raw.status != 200:
                 raise build_status_error(raw, len(request.prompt_ids))
             reply = parse_reply(body, self.url)
-        return parse_generate_reply(reply, request, self.url, self._parse)
+        found = parse_generate_reply(reply, request, self.url, self._parse)
+        return replace(found, dropped_fields=find_dropped(request, Wire.GENERATE))
 
     async def _stream(self, request: GenerateRequest, on_ids: IdsSink) -> JsonReply:
         body, headers = render_generate_body(request, is_stream=True), render_headers(request)

@@ -95,7 +95,7 @@ def join_pieces(
         logprobs=np.concatenate([piece.generation.logprobs for piece in pieces])[:count],
         finish_reason=str(finish),
         matched_stop=matched,
-        prompt_tokens=len(first.request.prompt_ids),
+        prompt_tokens=None if last.prompt_tokens is None else len(first.request.prompt_ids),
         completion_tokens=count,
         cached_tokens=first.generation.cached_tokens,
         is_cache_counted=first.generation.is_cache_counted,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.core.turn import VersionSpan
-from turnkeeper.engines.engine import ABORT, Generation
+from turnkeeper.engines.engine import ABORT, GenerateRequest, Generation
 from turnkeeper.engines.reply import JsonReply, clean_numbers, expect_object
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.jsontypes import MAX_DEPTH, JsonObject, is_number, is_too_deep
@@ -36,12 +36,18 @@ def build_generation(
     reply: JsonReply,
     meta: JsonObject,
     url: str,
+    request: GenerateRequest | None,
     *,
     message: JsonObject,
     finish_reason: object,
     matched_stop: object,
 ) -> Generation:
-    """Read what ``meta_info`` holds, the same in every SGLang wire."""
+    """Read what ``meta_info`` holds, the same in every SGLang wire.
+
+    A payload that ``request`` did not ask for is ignored, whatever it is; without a request every payload is taken.
+    """
+    wants_rows = request is None or request.rows is not None
+    wants_indexer = request is None or request.wants_indexer
     finish = _read_finish(finish_reason, meta, url)
     pairs = meta.get("output_token_logprobs")
     if pairs is None and finish == ABORT:  # aborted before it ran: some builds then leave the lists out
@@ -62,14 +68,14 @@ def build_generation(
         logprobs=_read_logprobs(cast(list[Any], pairs)),
         finish_reason=finish,
         matched_stop=_read_matched(matched_stop, meta),
-        prompt_tokens=_read_count(meta, "prompt_tokens"),
+        prompt_tokens=_read_prompt_tokens(meta, top.get("usage")),
         completion_tokens=_read_count(meta, "completion_tokens"),
         cached_tokens=_read_count(meta, "cached_tokens") or 0,
         weight_version=read_version(meta.get("weight_version")),
         spans=read_spans(meta.get("weight_versions"), url),
         num_retractions=_read_count(meta, "num_retractions") or 0,
-        routed_experts=reply.take_payload(meta, "routed_experts"),
-        indexer_topk=reply.take_payload(meta, "indexer_topk"),
+        routed_experts=reply.take_payload(meta, "routed_experts") if wants_rows else None,
+        indexer_topk=reply.take_payload(meta, "indexer_topk") if wants_indexer else None,
         indexer_layers=_read_count(meta, "indexer_topk_num_layers"),
         meta=clean_numbers(reply, kept),
         response_id=str(top.get("id") or meta.get("id") or ""),
@@ -115,6 +121,14 @@ def _read_matched(value: object, meta: JsonObject) -> int | str | None:
 def _read_count(meta: JsonObject, key: str) -> int | None:
     value = meta.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _read_prompt_tokens(meta: JsonObject, usage: object) -> int | None:
+    """The count of ``meta_info``, else that of ``usage``, where 0 is what some routers write for an unknown count."""
+    counted = _read_count(meta, "prompt_tokens")
+    if counted is None and isinstance(usage, dict):
+        return _read_count(cast(JsonObject, usage), "prompt_tokens") or None
+    return counted
 
 
 def read_version(value: object) -> str | None:

@@ -14,8 +14,10 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from turnkeeper.choices import OnBadRows
@@ -24,7 +26,7 @@ from turnkeeper.engines.check import check_generation
 from turnkeeper.engines.engine import Engine, EngineReport, EngineState, GenerateRequest
 from turnkeeper.engines.http import EngineClient, HttpReply
 from turnkeeper.engines.sglang import CONTROL_TIMEOUT_S, read_workers
-from turnkeeper.engines.verdict import FOREIGN, RouteState, Verdict, explain, explain_pair, judge_error
+from turnkeeper.engines.verdict import FOREIGN, RouteState, Verdict, explain, explain_adapter, explain_pair, judge_error
 from turnkeeper.errors import EngineError, EngineProtocolError, TurnkeeperError
 from turnkeeper.routing import RoutingShape, plan_rows, take_patch
 
@@ -55,6 +57,8 @@ class Question:
     wants_indexer: bool = False
     on_bad_rows: OnBadRows = OnBadRows.FAIL
     """What turns do with bad rows: masked ones make no turn fail."""
+    lora_name: str | None = None
+    """The adapter that turns will be sampled with; None for the base weights."""
 
     def build_request(self) -> GenerateRequest:
         """The generation that answers it, under an id of its own."""
@@ -69,6 +73,7 @@ class Question:
             sampling={"max_tokens": _SAMPLED, "temperature": 0.0},
             rows=rows,
             wants_indexer=self.wants_indexer,
+            lora_name=self.lora_name,
         )
 
 
@@ -191,6 +196,10 @@ async def check_route(
     if report.state is not EngineState.SERVING:
         return RouteReport(report=report, verdict=Verdict(state=RouteState.UNCHECKED, reason=report.error))
     verdict = await ask(engine, question, is_disaggregated=report.is_disaggregated, timeout_s=timeout_s)
+    if question.lora_name is not None and verdict.state is not RouteState.UNCHECKED:
+        adapters = await list_models(report.workers[0] if report.workers else url, client)
+        if adapters is not None and question.lora_name not in adapters:
+            return RouteReport(report=report, verdict=explain_adapter(url, question.lora_name, verdict))
     if verdict.state is not RouteState.UNFIT:
         return RouteReport(report=report, verdict=verdict)
     name = await name_router(url, client) if report.workers else ""
@@ -205,6 +214,16 @@ async def check_route(
     tokens = verdict.sampled_tokens + sum(each.sampled_tokens for each in verdicts.values())
     reason = explain(url, verdict.reason, verdicts, name=name)
     return RouteReport(report=report, verdict=replace(verdict, reason=reason, sampled_tokens=tokens))
+
+
+async def list_models(url: str, client: EngineClient) -> frozenset[str] | None:
+    """The names that a server lists under ``/v1/models``, its adapters among them; None where it lists nothing."""
+    try:
+        reply = await client.call("GET", f"{url}/v1/models", timeout_s=CONTROL_TIMEOUT_S)
+        value: Any = orjson.loads(reply.body) if reply.status == 200 else {}
+        return frozenset(str(entry["id"]) for entry in value["data"]) or None
+    except (EngineError, orjson.JSONDecodeError, TypeError, KeyError):
+        return None
 
 
 async def find_workers(url: str, client: EngineClient) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ and however a turn ends, the engine is told to give up what is still running for
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -39,6 +40,8 @@ from turnkeeper.engines.reading import PieceReader, RunnerOptions, has_older_pre
 from turnkeeper.engines.watch import EngineWatch
 from turnkeeper.errors import EngineError, EnginePausedError, EngineProtocolError, TurnAbortedError, TurnkeeperError
 from turnkeeper.routing import RoutingRows
+
+logger = logging.getLogger("turnkeeper.engines")
 
 _ASK_AGAIN_S = 0.5
 """Between two calls to an engine that says that it is paused, where nothing else shows when it goes on."""
@@ -130,6 +133,7 @@ class TurnRunner:
         self._decode = decode
         self._reader = PieceReader(options)
         self._farewells: set[asyncio.Task[None]] = set()
+        self._uncounting: set[str] = set()
 
     async def run(
         self,
@@ -208,6 +212,7 @@ class TurnRunner:
                 raise error from None
         run.refused_since = None
         check_generation(generation, request)
+        self._note_uncounted(generation)
         if generation.weight_version is not None:
             self._watch.note_version(generation.url, generation.weight_version)
         if generation.is_aborted:
@@ -259,6 +264,16 @@ class TurnRunner:
             if error.http_status == 504:
                 self._say_farewell(request.rid)
             raise
+
+    def _note_uncounted(self, generation: Generation) -> None:
+        """Warn once a route that its replies do not say how many prompt tokens were prefilled."""
+        if generation.prompt_tokens is None and not generation.is_aborted and generation.url not in self._uncounting:
+            self._uncounting.add(generation.url)
+            logger.warning(
+                "replies of %s count no prompt tokens, neither in meta_info nor in usage: whether the engine prefilled "
+                "the ids that it was sent cannot be seen, and turns are marked prompt_unverified",
+                generation.url,
+            )
 
     def _wrap_sink(self, run: _Run) -> IdsSink | None:
         sink = run.on_ids

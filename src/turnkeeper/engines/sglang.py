@@ -12,6 +12,7 @@ from typing import Any, cast
 import orjson
 
 from turnkeeper.choices import EngineWire
+from turnkeeper.engines.asked import find_dropped, select_fields
 from turnkeeper.engines.engine import (
     EngineReport,
     EngineState,
@@ -36,6 +37,7 @@ from turnkeeper.engines.offload import offload
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import Body, ReplyBody, cut_choice_logprobs, expect_object, parse_reply
 from turnkeeper.errors import EngineError, EngineProtocolError
+from turnkeeper.fields import Wire
 from turnkeeper.jsontypes import JsonObject, encode_json
 
 CONTROL_TIMEOUT_S = 10.0
@@ -64,8 +66,9 @@ OWNED_FIELDS = frozenset(
 
 def render_chat_body(request: GenerateRequest) -> bytes:
     """The request body; the prompt ids are spliced in as ready JSON."""
-    body: JsonObject = {key: value for key, value in request.forwarded.items() if key not in OWNED_FIELDS}
-    body |= {key: value for key, value in request.sampling.items() if key not in OWNED_FIELDS and value is not None}
+    fields = select_fields(request, Wire.CHAT)
+    body: JsonObject = {key: value for key, value in fields.forwarded.items() if key not in OWNED_FIELDS}
+    body |= fields.format | fields.sampling
     body["messages"] = list(request.messages) or [{"role": "user", "content": ""}]
     if request.tools:
         body["tools"] = list(request.tools)
@@ -76,7 +79,7 @@ def render_chat_body(request: GenerateRequest) -> bytes:
     if request.cache_salt is not None:
         body["cache_salt"] = request.cache_salt
     body |= {"stream": False, "logprobs": True, "return_meta_info": True, "no_stop_trim": False, "rid": request.rid}
-    body |= render_rows_fields(request)
+    body |= render_rows_fields(request) | render_lora_field(request)
     return b'{"input_ids":' + request.encode_prompt() + b"," + encode_json(body)[1:]
 
 
@@ -92,6 +95,11 @@ def render_rows_fields(request: GenerateRequest) -> JsonObject:
     return fields
 
 
+def render_lora_field(request: GenerateRequest) -> JsonObject:
+    """The field that chooses the adapter; empty where the base weights are sampled."""
+    return {} if request.lora_name is None else {"lora_path": request.lora_name}
+
+
 def merge_stop_ids(given: object, added: tuple[int, ...]) -> list[int]:
     """The request's own stop ids with ours behind them, each once."""
     own: list[int] = []
@@ -102,8 +110,8 @@ def merge_stop_ids(given: object, added: tuple[int, ...]) -> list[int]:
     return list(dict.fromkeys([*own, *added]))
 
 
-def parse_chat_reply(body: Body, url: str) -> Generation:
-    """Translate a 200.
+def parse_chat_reply(body: Body, url: str, request: GenerateRequest | None = None) -> Generation:
+    """Translate a 200; payloads that the request did not ask for are ignored.
 
     Raises:
         EngineProtocolError: no choice, several, no message, no ``meta_info``, malformed logprobs.
@@ -124,6 +132,7 @@ def parse_chat_reply(body: Body, url: str) -> Generation:
         reply,
         meta,
         url,
+        request,
         message=canonicalise_message(expect_object(choice.get("message"), "choices[0].message", url), url),
         finish_reason=choice.get("finish_reason"),
         matched_stop=choice.get("matched_stop"),
@@ -159,7 +168,8 @@ class SglangEngine:
         )
         if reply.status != 200:
             raise build_status_error(reply, len(request.prompt_ids))
-        return await offload(lambda: parse_chat_reply(body, self.url), len(body.text))
+        found = await offload(lambda: parse_chat_reply(body, self.url, request), len(body.text))
+        return replace(found, dropped_fields=find_dropped(request, Wire.CHAT))
 
     async def relay(self, call: RelayRequest) -> RelayReply:
         """Pass a call through with the session's routing key."""

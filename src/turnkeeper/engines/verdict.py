@@ -1,6 +1,6 @@
 """What a probe's answer says of a route: the verdict, and the sentence that names what is at fault. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from turnkeeper.choices import EngineWire, OnBadRows
@@ -57,6 +57,20 @@ def judge_error(error: TurnkeeperError, on_bad_rows: OnBadRows = OnBadRows.FAIL)
         )
         return Verdict(state=RouteState.UNFIT, reason=reason, is_fatal=True)
     return Verdict(state=RouteState.UNFIT, reason=str(error))  # a turn is told so by the engine itself
+
+
+def explain_adapter(url: str, lora_name: str, verdict: Verdict) -> Verdict:
+    """The verdict on a route whose engine lists no such adapter.
+
+    Turns are tried all the same: a trainer may load the adapter with its first weight update, and an engine that
+    refuses it tells the turn so itself.
+    """
+    said = f": {verdict.reason}" if verdict.reason else ", and may sample the base weights without saying so"
+    reason = (
+        f"the engine at {url} does not know the adapter {lora_name!r} that turns are sampled with{said}; "
+        "load the adapter there, or give --lora-name the name under which it is loaded"
+    )
+    return replace(verdict, state=RouteState.UNFIT, reason=reason)
 
 
 def explain(url: str, problem: str, verdicts: dict[str, Verdict], *, name: str) -> str:

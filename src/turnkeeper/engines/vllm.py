@@ -11,11 +11,13 @@ What differs from SGLang: rows are switched on for the server, not the request, 
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import orjson
 
+from turnkeeper.engines.asked import WireFields, find_dropped, select_fields
 from turnkeeper.engines.continuation import count_budget
 from turnkeeper.engines.engine import (
     EngineReport,
@@ -36,6 +38,7 @@ from turnkeeper.engines.reply import ReplyBody
 from turnkeeper.engines.sglang import CONTROL_TIMEOUT_S, merge_stop_ids, relay_call, render_headers
 from turnkeeper.engines.vllmreply import StreamedChoice, parse_vllm_reply, read_vllm_reply
 from turnkeeper.errors import EngineError
+from turnkeeper.fields import Wire
 from turnkeeper.jsontypes import JsonObject, encode_json
 
 GENERATE_ROUTE = "/inference/v1/generate"
@@ -44,53 +47,42 @@ COMPLETIONS_ROUTE = "/v1/completions"
 _NOT_SERVED = (403, 404, 405)
 """What the generate route answers where it is off: 403 without ``--enable-scale-out``, else an older version."""
 
-_SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "stop",
-    "ignore_eos",
-    "min_tokens",
-    "logit_bias",
-    "allowed_token_ids",
-    "bad_words",
-    "seed",
-    "structured_outputs",
-    "thinking_token_budget",
-)
-
 _PLAIN_SALT = re.compile(r"[^@/\\\0]{1,128}")
 
 
-def render_sampling(request: GenerateRequest) -> JsonObject:
-    """The sampling parameters under vLLM's names, the same on both routes; one logprob a token, the token's own.
+_OWNED_FIELDS = frozenset(
+    {"token_ids", "prompt", "model", "sampling_params", "request_id", "stream", "stream_options", "n", "max_tokens"}
+    | {"messages", "tools", "features", "return_token_ids", "return_weight_versions", "logprobs"}
+)
+"""Body fields whose value turnkeeper decides; a request cannot forward them."""
+
+
+def render_sampling(request: GenerateRequest, fields: WireFields) -> JsonObject:
+    """The sampling parameters under vLLM's names, the same on both routes.
+
+    Each token's own logprob comes back; further ones where they are asked for.
 
     Raises:
         EngineRefusedError: a tool choice that only a chat route can enforce.
     """
     asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
     refuse_forced_tools(asked.get("tool_choice"), hint="tool_choice auto")
-    params: JsonObject = {name: asked[name] for name in _SAMPLING if asked.get(name) is not None}
+    params: JsonObject = {**fields.sampling, "logprobs": 0, **fields.format}
     stop_ids = merge_stop_ids(asked.get("stop_token_ids"), request.stop_token_ids)
     if stop_ids:
         params["stop_token_ids"] = stop_ids
     if request.rows is not None and request.rows.start_len is not None:
         params["routed_experts_prompt_start"] = request.rows.start_len
-    return params | {"logprobs": 0, "skip_special_tokens": False}
+    return params | {"skip_special_tokens": False}
 
 
-def _render_common(request: GenerateRequest, *, is_stream: bool) -> JsonObject:
-    body: JsonObject = {"request_id": request.rid, "stream": is_stream}
+def _render_common(request: GenerateRequest, fields: WireFields, *, is_stream: bool) -> JsonObject:
+    body: JsonObject = {name: value for name, value in fields.forwarded.items() if name not in _OWNED_FIELDS}
+    body |= {"request_id": request.rid, "stream": is_stream}
     if is_stream:
         body["stream_options"] = {"include_usage": True}
     if request.cache_salt is not None:
         body["cache_salt"] = fit_salt(request.cache_salt)
-    if request.forwarded.get("priority") is not None:
-        body["priority"] = request.forwarded["priority"]
     return body
 
 
@@ -99,23 +91,12 @@ def render_generate_body(request: GenerateRequest, *, is_stream: bool = False) -
 
     Text is needed by nobody, except that stop strings are looked for in it.
     """
-    params = render_sampling(request) | _render_format(request) | {"detokenize": bool(read_stop_strings(request))}
-    budget = count_budget(request)
-    if budget is not None:
-        params["max_tokens"] = budget
-    body = _render_common(request, is_stream=is_stream) | {"sampling_params": params}
+    fields = select_fields(request, Wire.VLLM)
+    params = render_sampling(request, fields) | {"detokenize": bool(read_stop_strings(request))}
+    body = _render_common(request, fields, is_stream=is_stream) | {"sampling_params": params}
+    if request.lora_name is not None:
+        body["model"] = request.lora_name
     return b'{"token_ids":' + request.encode_prompt() + b"," + encode_json(body)[1:]
-
-
-def _render_format(request: GenerateRequest) -> JsonObject:
-    """``response_format`` as this route spells it; the completions route takes it as it is."""
-    asked: object = {**request.forwarded, **request.sampling}.get("response_format")
-    kind = cast(JsonObject, asked).get("type") if isinstance(asked, dict) else None
-    if kind == "json_object":
-        return {"structured_outputs": {"json_object": True}}
-    if kind == "json_schema":
-        return {"structured_outputs": {"json": cast(JsonObject, asked).get("json_schema", {}).get("schema")}}
-    return {}
 
 
 def render_completions_body(
@@ -126,15 +107,13 @@ def render_completions_body(
     This route refuses a budget that does not fit behind the prompt, and without one samples 16 tokens: what fits is
     said here.
     """
-    asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
-    body = _render_common(request, is_stream=is_stream) | render_sampling(request)
-    body |= {"model": model, "n": 1, "return_token_ids": True, "return_weight_versions": True}
+    fields = select_fields(request, Wire.VLLM)
+    body = _render_common(request, fields, is_stream=is_stream) | render_sampling(request, fields)
+    body |= {"model": request.lora_name or model, "n": 1, "return_token_ids": True, "return_weight_versions": True}
     room = None if context_length is None else max(1, context_length - len(request.prompt_ids))
     limits = [limit for limit in (count_budget(request), room) if limit is not None]
     if limits:
         body["max_tokens"] = min(limits)
-    if asked.get("response_format") is not None:
-        body["response_format"] = asked["response_format"]
     return b'{"prompt":' + request.encode_prompt() + b"," + encode_json(body)[1:]
 
 
@@ -161,6 +140,11 @@ class VllmEngine:
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
         """Generate one reply; it is streamed where ``on_ids`` is given."""
+        found = await self._generate(request, on_ids)
+        return replace(found, dropped_fields=find_dropped(request, Wire.VLLM))
+
+    async def _generate(self, request: GenerateRequest, on_ids: IdsSink | None) -> Generation:
+        """On the generate route, where it is served."""
         if self._has_generate_route is not False:
             try:
                 body = render_generate_body(request, is_stream=on_ids is not None)

@@ -46,10 +46,10 @@ def read_vllm_reply(reply: JsonReply, request: GenerateRequest, url: str, parse:
         found = f"{len(cast(list[object], choices))} choices" if isinstance(choices, list) else "no choices"
         raise EngineProtocolError(f"the engine at {url} answered {found}, expected exactly 1", url=url)
     choice = expect_object(cast(list[object], choices)[0], "choices[0]", url)
-    return add_message(_build_bare(reply, choice, url), request, parse)
+    return add_message(_build_bare(reply, choice, url, wants_rows=request.rows is not None), request, parse)
 
 
-def _build_bare(reply: JsonReply, choice: JsonObject, url: str) -> Generation:
+def _build_bare(reply: JsonReply, choice: JsonObject, url: str, *, wants_rows: bool) -> Generation:
     finish = str(choice.get("finish_reason") or "stop")
     ids: object = choice.get("token_ids")
     logprobs: object = choice.get("logprobs")
@@ -78,7 +78,7 @@ def _build_bare(reply: JsonReply, choice: JsonObject, url: str) -> Generation:
         is_cache_counted=cached is not None,
         weight_version=spans[-1].version if spans else None,
         spans=spans,
-        routed_experts=reply.take_payload(choice, "routed_experts"),
+        routed_experts=reply.take_payload(choice, "routed_experts") if wants_rows else None,
         meta=clean_numbers(
             reply, {name: reply.value[name] for name in ("kv_transfer_params", "metrics") if name in reply.value}
         ),

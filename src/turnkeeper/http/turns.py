@@ -40,8 +40,7 @@ class TurnHandler:
         session_id = find_session_id(exchange, self.service)
         with self.service.count_request():
             body = await exchange.read_body(self.service.config.limits.max_body_bytes)
-            context = ParseContext(headers=exchange.headers, decode_token=self.service.decode_token)
-            call = self.dialect.parse_request(parse_object(body), context)
+            call = self.dialect.parse_request(parse_object(body), build_context(exchange, self.service))
             exchange.watch()
             response_id = self.dialect.build_response_id(self.service.draw_hex())
             waiter = await self.service.begin_turn(session_id, self._complete(call, exchange), response_id)
@@ -98,6 +97,15 @@ class TurnHandler:
         waiter.close(was_written=await exchange.finish(body))
 
 
+def build_context(exchange: Exchange, service: SessionService) -> ParseContext:
+    """What a dialect may know beyond the body."""
+    return ParseContext(
+        headers=exchange.headers,
+        decode_token=service.decode_token,
+        forward_fields=service.config.engine.forward_field,
+    )
+
+
 def find_session_id(exchange: Exchange, service: SessionService) -> str:
     """The session a request is for: that of its path, else the one that its key names.
 
@@ -133,7 +141,6 @@ class TokenCountHandler:
     async def _answer(self, exchange: Exchange) -> None:
         session_id = find_session_id(exchange, self.service)
         body = await exchange.read_body(self.service.config.limits.max_body_bytes)
-        context = ParseContext(headers=exchange.headers, decode_token=self.service.decode_token)
-        call = self.dialect.parse_request(parse_object(body), context)
+        call = self.dialect.parse_request(parse_object(body), build_context(exchange, self.service))
         count = await self.service.count_tokens(session_id, call.request)
         await exchange.respond(200, encode_json({"input_tokens": count}), JSON_HEADERS)

@@ -3,6 +3,7 @@
 One instance has a registry of its own, so that two servers in one process do not share numbers.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from turnkeeper.core import Event, Ledger
 from turnkeeper.core.event import SessionOpened, TokensDropped, TurnCommitted
+from turnkeeper.fields import FIELDS
 from turnkeeper.metrics.catalog import METRICS, MetricKind, MetricRow
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The Prometheus text format."""
+
+_FIELD_LABELS = 50
+"""Names of unknown fields that get a label of their own; all others are counted as `other`."""
+_FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 _BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, float("inf"))
 """Turns take from a tenth of a second to half an hour."""
@@ -25,6 +31,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._metrics: dict[str, Any] = {row.name: _build(row, self._registry) for row in METRICS}
+        self._field_names: set[str] = set()
 
     def watch(self, name: str, read: Callable[[], float], **labels: str) -> None:
         """Read a gauge from this function whenever it is asked for."""
@@ -50,6 +57,8 @@ class Metrics:
                 reason = str(completion.finish_reason)
                 self.count("turnkeeper_turns", dialect=turn.request.dialect, finish_reason=reason)
                 self.count("turnkeeper_tokens_sampled", len(completion.ids))
+                for name in completion.marks.get("dropped_fields", ()):
+                    self.count("turnkeeper_fields_dropped", field=self._label_field(name))
                 self._metrics["turnkeeper_turn_seconds"].observe(max(0.0, turn.committed_at - turn.begun_at))
             case TokensDropped(sampled_tokens=None):
                 self.count("turnkeeper_calls_dropped", reason=str(event.reason))
@@ -58,6 +67,15 @@ class Metrics:
                 self.count("turnkeeper_tokens_dropped", tokens, reason=str(event.reason))
             case _:
                 pass
+
+    def _label_field(self, name: str) -> str:
+        """The field's name, while there are few: agents invent names, and a label lives as long as the server."""
+        if name in FIELDS or name in self._field_names:
+            return name
+        if len(self._field_names) < _FIELD_LABELS and _FIELD_NAME.fullmatch(name):
+            self._field_names.add(name)
+            return name
+        return "other"
 
     def record_collect(self, ledger: Ledger) -> None:
         """Count what the samples of one collect hold."""

@@ -112,6 +112,7 @@ def describe_turn(view: SessionView, turn_id: TurnId) -> JsonObject:
         "context_changed": turn.context_changed,
         "notes": list(turn.request.notes),
         "headers": dict(turn.request.headers),
+        "lora_name": turn.completion.lora_name,
     }
     return described | {key: value for key, value in said.items() if value}
 
@@ -137,5 +138,7 @@ def _describe_versions(assembled: AssembledPath) -> list[JsonObject]:
             if last.get("end") == start and last.get("version") == span.version and start > place.start:
                 last["end"] = stop
             else:
-                versions.append({"version": span.version, "start": start, "end": stop})
+                adapter = stretch.turn.completion.lora_name
+                named: JsonObject = {} if adapter is None else {"lora_name": adapter}
+                versions.append({"version": span.version, "start": start, "end": stop, **named})
     return versions

@@ -269,6 +269,7 @@ def build_question(config: ResolvedConfig, checkpoint_config: JsonObject) -> Que
         use_addition_r3=config.use_addition_r3,
         wants_indexer=config.routing.use_rollout_indexer_replay,
         on_bad_rows=config.routing.on_bad_rows,
+        lora_name=config.engine.lora_name,
     )
 
 

@@ -38,11 +38,15 @@ class GenerationPlan:
 
     def name_completion(self, completion: Completion, response_id: str) -> Completion:
         """The completion under the id of its delivery, with the plan's marks, each of its calls with an id."""
+        marks = {**self.marks, **completion.marks}
+        if dropped := {*self.marks.get("dropped_fields", ()), *completion.marks.get("dropped_fields", ())}:
+            marks["dropped_fields"] = sorted(dropped)
         return replace(
             completion,
             response_id=response_id,
             message=name_calls(completion.message, response_id),
-            marks={**self.marks, **completion.marks},
+            lora_name=self.engine_request.lora_name,
+            marks=marks,
         )
 
 
@@ -87,12 +91,13 @@ def plan_generation(
             sampling=_limit_tokens(request.sampling, budget),
             template_kwargs=prompt.template_kwargs,
             forwarded=request.forwarded,
+            lora_name=config.engine.lora_name,
             rows=rows,
             wants_indexer=config.routing.use_rollout_indexer_replay,
             trace=request.trace,
         ),
         held_rows=() if rows is None or rows.start_len is not None else _list_rows(session, pending),
-        wants_text=request.wants_text and not request.sampling.get("stop"),
+        wants_text=request.wants_text and not (request.sampling.get("stop") or request.sampling.get("stop_regex")),
         marks=dict(_list_marks(resolved, budget)),
     )
 
@@ -106,6 +111,8 @@ def _list_marks(resolved: ResolvedRequest, budget: Budget) -> Iterable[tuple[str
         yield "overridden", dict(resolved.overridden)
     if resolved.unpinned:
         yield "unpinned", list(resolved.unpinned)
+    if resolved.request.dropped_fields:
+        yield "dropped_fields", list(resolved.request.dropped_fields)
     if budget.asked_tokens is not None:
         yield "lowered_max_tokens_from", budget.asked_tokens
 

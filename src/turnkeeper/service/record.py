@@ -106,10 +106,11 @@ def _build_request(view: RecordView, *, use_addition_r3: bool) -> JsonObject:
     """The request as the engine got it."""
     turn, request = view.turn, view.turn.request
     kept = view.parent_ids[: len(view.parent_ids) - turn.prompt.trim]
+    dropped: list[str] = turn.completion.marks.get("dropped_fields", [])
+    fields = {**request.sampling, **request.forwarded}
     asked: JsonObject = {
         "messages": [*view.history, *turn.messages],
-        **request.sampling,
-        **request.forwarded,
+        **{name: value for name, value in fields.items() if name not in dropped},
         "logprobs": True,
         "return_meta_info": True,
         "input_ids": join_ids([kept, turn.prompt.ids]) if len(kept) else turn.prompt.ids,
@@ -118,6 +119,8 @@ def _build_request(view: RecordView, *, use_addition_r3: bool) -> JsonObject:
         asked["tools"] = list(request.tools)
     if turn.prompt.template_kwargs:
         asked["chat_template_kwargs"] = dict(turn.prompt.template_kwargs)
+    if turn.completion.lora_name is not None:
+        asked["lora_path"] = turn.completion.lora_name
     if turn.completion.rows is not None:
         asked["return_routed_experts"] = True
     if turn.completion.rows is not None and use_addition_r3:

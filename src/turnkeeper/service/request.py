@@ -36,12 +36,18 @@ def resolve_request(request: TurnRequest, pins: Mapping[str, Any], session: Sess
     In this order: what is found on the path takes over its stored digest, so that of a history of 32,000 tokens only
     what is new is digested (0.3 ms less).
     """
-    pinned = apply_pins(request.sampling, pins)
+    pinned = apply_pins(request.sampling, pins, request.forwarded)
     query = build_query(request)
     parent = session.find_parent(query)
     digest = digest_request(query, pinned.sampling)
     return ResolvedRequest(
-        request=replace(request, sampling=pinned.sampling, digest=digest),
+        request=replace(
+            request,
+            sampling=pinned.sampling,
+            forwarded=pinned.forwarded,
+            digest=digest,
+            notes=(*request.notes, *pinned.notes),
+        ),
         query=query,
         parent=parent,
         overridden=pinned.overridden,

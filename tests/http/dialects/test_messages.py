@@ -198,7 +198,7 @@ def test_sampling_fields_have_their_chat_names() -> None:
 
 def test_what_only_a_hosted_model_knows_is_left_out_and_noted() -> None:
     call = parse(thinking={"type": "adaptive"}, metadata={"user_id": "u"}, context_management={}, x_new=[1])
-    assert call.request.forwarded == {"x_new": [1]}
+    assert (call.request.forwarded, call.request.dropped_fields) == ({}, ("x_new",))
     assert call.request.notes == ("left out context_management", "left out metadata", "left out thinking")
     assert call.request.dialect == "messages"
 

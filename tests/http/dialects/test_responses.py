@@ -227,7 +227,7 @@ def test_sampling_fields_have_their_chat_names() -> None:
 
 def test_what_only_a_hosted_service_knows_is_left_out_and_noted() -> None:
     parsed = parse(store=False, reasoning={"summary": "auto"}, client_metadata={}, x_new=1)
-    assert parsed.request.forwarded == {"x_new": 1}
+    assert (parsed.request.forwarded, parsed.request.dropped_fields) == ({}, ("x_new",))
     assert parsed.request.notes == ("left out client_metadata", "left out reasoning", "left out store")
     assert parsed.request.dialect == "responses"
 

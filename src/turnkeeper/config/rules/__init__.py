@@ -13,6 +13,7 @@ RULES: tuple[Rule, ...] = (
     server.trainer_option,
     server.engine_given,
     server.engine_address,
+    server.forwarded_fields,
     server.one_port,
     server.some_workers,
     server.ports_exist,

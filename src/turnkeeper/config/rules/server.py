@@ -5,8 +5,16 @@ from urllib.parse import urlsplit
 from turnkeeper.config.option import OPTIONS
 from turnkeeper.config.rule import Entry, Situation, rule
 from turnkeeper.config.rules.run import JUDGED
+from turnkeeper.fields import Use, find_field, is_reaching
 
 _HIGHEST_PORT = 65535
+
+_FORWARDED_ALREADY = "the field reaches the engines as it is, leave the option out"
+_NEVER_FORWARDED = {
+    Use.FIXED: "the server fixes the value of this field, leave the option out",
+    Use.PLACEMENT: "agents never choose weights, addresses or priority, leave the option out",
+    Use.TOKENS: "the field would take the tokens of a turn out of the server's hands, leave the option out",
+}
 
 
 @rule(when="`--use-session-server` is given", must="its value is v1 or v2")
@@ -49,6 +57,17 @@ def engine_address(at: Situation) -> str | None:
     if not bad:
         return None
     return f"--backend-url {' '.join(bad)} is no engine's address: write http://HOST:PORT"
+
+
+@rule(when="`--forward-field` is given", must="each is a field on no list")
+def forwarded_fields(at: Situation) -> str | None:
+    """Forward only what has no rule of its own."""
+    problems = [
+        f"--forward-field {name}: {_FORWARDED_ALREADY if is_reaching(row) else _NEVER_FORWARDED[row.use]}"
+        for name in at.settings.engine.forward_field
+        if (row := find_field(name)) is not None and (is_reaching(row) or row.use in _NEVER_FORWARDED)
+    ]
+    return "\n".join(problems) or None
 
 
 def _is_address(url: str) -> bool:

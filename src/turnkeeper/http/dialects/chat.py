@@ -12,26 +12,19 @@ from turnkeeper.core.turn import FinishReason, TurnRequest
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.http.dialects.canon import parse_messages, parse_tools
 from turnkeeper.http.dialects.dialect import AgentCall, DecodeToken, ParseContext, ReplyStream, StreamStart
-from turnkeeper.http.dialects.fields import find_object, read_flag, read_model
+from turnkeeper.http.dialects.fields import find_object, merge_nested, read_flag, read_model
 from turnkeeper.http.dialects.openai_error import build_error
 from turnkeeper.http.dialects.progress import Progress
 from turnkeeper.http.jsonbody import encode_json
 from turnkeeper.http.sse import encode_event, encode_text_event
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.reply import AgentReply
-from turnkeeper.service.sampling import (
-    FIXED_FIELDS,
-    SAMPLING_RULES,
-    TOKEN_LIMIT_SPELLINGS,
-    check_owned_fields,
-    parse_sampling,
-)
+from turnkeeper.service.sampling import parse_fields
 
 READ_FIELDS: frozenset[str] = frozenset(
-    {"messages", "tools", "chat_template_kwargs", "model", "stream", "stream_options", "logprobs", "return_meta_info"}
-    | {*FIXED_FIELDS, *SAMPLING_RULES, *TOKEN_LIMIT_SPELLINGS}
+    {"messages", "tools", "chat_template_kwargs", "model", "stream", "stream_options", "logprobs"}
 )
-"""Body fields that are read here; what remains is forwarded to the engine as it came."""
+"""Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
 
 NOISE_FIELDS: frozenset[str] = frozenset(
     {"metadata", "user", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
@@ -162,16 +155,17 @@ class ChatDialect:
 
     def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
         """Read a body; see the dialect's protocol."""
-        check_owned_fields(body)
-        sampling = parse_sampling(body)
+        body, nested = merge_nested(body)
+        fields = parse_fields(body, read=READ_FIELDS | NOISE_FIELDS, forward_fields=context.forward_fields)
         request = TurnRequest(
             messages=parse_messages(body.get("messages")),
             tools=parse_tools(body.get("tools")),
             template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
-            sampling=sampling,
-            forwarded={name: value for name, value in body.items() if name not in READ_FIELDS | NOISE_FIELDS},
+            sampling=fields.sampling,
+            forwarded=fields.forwarded,
+            dropped_fields=fields.dropped_fields,
             dialect=self.name,
-            notes=tuple(f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys())),
+            notes=(*nested, *(f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys())), *fields.notes),
         )
         options = find_object(body.get("stream_options"), "stream_options")
         return ChatCall(

@@ -92,6 +92,8 @@ class ParseContext:
     """The request's headers, names in lower case."""
     decode_token: DecodeToken
     """The text of one token id."""
+    forward_fields: tuple[str, ...] = ()
+    """Fields on no list that the operator forwards to the engines."""
 
 
 class Dialect(Protocol):

@@ -89,3 +89,20 @@ def get_name(value: Any, where: str) -> str:
     if not get_text(value, where):
         raise RequestError(f"{where} must not be empty", param=where)
     return str(value)
+
+
+NESTED_FIELDS = ("extra_body", "sampling_params")
+"""Members that hold further fields of the body: some clients send what an SDK would have merged."""
+
+
+def merge_nested(body: JsonObject) -> tuple[JsonObject, tuple[str, ...]]:
+    """The body with the fields of its nested forms in it, as OpenAI's SDK merges them, and a note of each form.
+
+    The nested value wins. What is no object is left alone, as any field on no list.
+    """
+    notes: list[str] = []
+    while name := next((name for name in NESTED_FIELDS if is_object(body.get(name))), None):
+        inner: JsonObject = body[name]
+        body = {**{key: value for key, value in body.items() if key != name}, **inner}
+        notes.append(f"read the fields of {name} as the body's own")
+    return body, tuple(dict.fromkeys(notes))

@@ -12,7 +12,7 @@ from turnkeeper.core.turn import TurnRequest
 from turnkeeper.errors import RequestError, TurnkeeperError
 from turnkeeper.http.dialects import messages_error
 from turnkeeper.http.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
-from turnkeeper.http.dialects.fields import find_object, get_list, get_object, read_flag, read_model
+from turnkeeper.http.dialects.fields import find_object, get_list, get_object, merge_nested, read_flag, read_model
 from turnkeeper.http.dialects.messages_reply import build_message
 from turnkeeper.http.dialects.messages_request import parse_conversation
 from turnkeeper.http.dialects.messages_stream import MessagesStream
@@ -20,19 +20,13 @@ from turnkeeper.http.dialects.messages_tools import parse_toolbox
 from turnkeeper.http.jsonbody import encode_json
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.reply import AgentReply
-from turnkeeper.service.sampling import (
-    FIXED_FIELDS,
-    SAMPLING_RULES,
-    TOKEN_LIMIT_SPELLINGS,
-    check_owned_fields,
-    parse_sampling,
-)
+from turnkeeper.service.sampling import parse_fields
 
 READ_FIELDS: frozenset[str] = frozenset(
     {"model", "system", "messages", "tools", "tool_choice", "stream", "stop_sequences", "chat_template_kwargs"}
-    | {"output_config", *FIXED_FIELDS, *SAMPLING_RULES, *TOKEN_LIMIT_SPELLINGS}
+    | {"output_config"}
 )
-"""Body fields that are read here; what remains is forwarded to the engine as it came."""
+"""Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
 
 NOISE_FIELDS: frozenset[str] = frozenset(
     {"metadata", "service_tier", "context_management", "container", "mcp_servers", "betas", "inference_geo", "speed"}
@@ -72,22 +66,25 @@ class MessagesDialect:
 
     def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
         """Read a body; see the dialect's protocol."""
-        check_owned_fields(body)
+        body, nested = merge_nested(body)
         toolbox = parse_toolbox(body.get("tools"), body.get("tool_choice"))
         conversation = parse_conversation(body.get("system"), body.get("messages"))
         output = _read_output(body.get("output_config"))
         noise = tuple(f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys()))
+        fields = parse_fields(
+            {**body, **_read_stop(body.get("stop_sequences")), **output.sampling},
+            read=READ_FIELDS | NOISE_FIELDS,
+            forward_fields=context.forward_fields,
+        )
         request = TurnRequest(
             messages=conversation.messages,
             tools=toolbox.tools,
             template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
-            sampling=parse_sampling({**body, **_read_stop(body.get("stop_sequences")), **output.sampling}),
-            forwarded={
-                **{name: value for name, value in body.items() if name not in READ_FIELDS | NOISE_FIELDS},
-                **toolbox.forwarded,
-            },
+            sampling=fields.sampling,
+            forwarded={**fields.forwarded, **toolbox.forwarded},
+            dropped_fields=fields.dropped_fields,
             dialect=self.name,
-            notes=(*noise, *output.notes, *toolbox.notes, *conversation.notes),
+            notes=(*nested, *noise, *fields.notes, *output.notes, *toolbox.notes, *conversation.notes),
         )
         return MessagesCall(request=request, model=read_model(body), wants_stream=read_flag(body, "stream"))
 

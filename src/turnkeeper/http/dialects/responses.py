@@ -12,7 +12,7 @@ from typing import Any
 from turnkeeper.core.turn import TurnRequest
 from turnkeeper.errors import RequestError, TurnkeeperError
 from turnkeeper.http.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
-from turnkeeper.http.dialects.fields import find_object, get_list, get_object, read_flag, read_model
+from turnkeeper.http.dialects.fields import find_object, get_list, get_object, merge_nested, read_flag, read_model
 from turnkeeper.http.dialects.openai_error import build_error
 from turnkeeper.http.dialects.responses_items import parse_conversation
 from turnkeeper.http.dialects.responses_reply import ReplyForm, build_usage, describe_end
@@ -21,20 +21,13 @@ from turnkeeper.http.dialects.responses_tools import ToolTable, parse_choice, pa
 from turnkeeper.http.jsonbody import encode_json
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.reply import AgentReply
-from turnkeeper.service.sampling import (
-    FIXED_FIELDS,
-    SAMPLING_RULES,
-    TOKEN_LIMIT_SPELLINGS,
-    check_owned_fields,
-    parse_sampling,
-)
+from turnkeeper.service.sampling import parse_fields
 
 READ_FIELDS: frozenset[str] = frozenset(
     {"model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options"}
     | {"include", "text", "chat_template_kwargs", "previous_response_id", "conversation", "background"}
-    | {*FIXED_FIELDS, *SAMPLING_RULES, *TOKEN_LIMIT_SPELLINGS}
 )
-"""Body fields that are read here; what remains is forwarded to the engine as it came."""
+"""Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
 
 NOISE_FIELDS: frozenset[str] = frozenset(
     {"metadata", "user", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
@@ -89,23 +82,26 @@ class ResponsesDialect:
 
     def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
         """Read a body; see the dialect's protocol."""
-        check_owned_fields(body)
+        body, nested = merge_nested(body)
         _check_stored(body)
         table = parse_tools(body.get("tools"))
         conversation = parse_conversation(body.get("instructions"), body.get("input"))
         noise = [f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys())]
         noise += [f"left out text.{name}" for name in sorted(find_object(body.get("text"), "text")) if name != "format"]
+        fields = parse_fields(
+            {**body, **_read_format(body.get("text"))},
+            read=READ_FIELDS | NOISE_FIELDS,
+            forward_fields=context.forward_fields,
+        )
         request = TurnRequest(
             messages=conversation.messages,
             tools=table.tools,
             template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
-            sampling=parse_sampling({**body, **_read_format(body.get("text"))}),
-            forwarded={
-                **{name: value for name, value in body.items() if name not in READ_FIELDS | NOISE_FIELDS},
-                **(_constrain_calls(body) if table.tools else {}),
-            },
+            sampling=fields.sampling,
+            forwarded={**fields.forwarded, **(_constrain_calls(body) if table.tools else {})},
+            dropped_fields=fields.dropped_fields,
             dialect=self.name,
-            notes=(*noise, *table.notes, *conversation.notes),
+            notes=(*nested, *noise, *fields.notes, *table.notes, *conversation.notes),
         )
         find_object(body.get("stream_options"), "stream_options")
         return ResponsesCall(request=request, wants_stream=read_flag(body, "stream"), form=_read_form(body, table))
