@@ -8,10 +8,8 @@ piecewise are text. A marker that the vocabulary does not have is found in the t
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from turnkeeper.core.tokens import freeze_ids
+from turnkeeper.rendering.detokenizer import Detokenizer
 from turnkeeper.rendering.tokenizer import Tokenizer
-
-_UNFINISHED = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,41 +30,34 @@ class PieceStream:
             tokenizer: decodes.
             markers: the texts that count as markers.
         """
-        self._tokenizer = tokenizer
+        self._detokenizer = Detokenizer(tokenizer)
         wanted = [marker for marker in dict.fromkeys(markers) if marker]
         added = {text: token for token, text in tokenizer.markers.items()}
         self._ids = {added[marker]: marker for marker in wanted if marker in added}
         self._spelled = [marker for marker in wanted if marker not in added]
-        self._pending: list[int] = []
         self._text = ""
 
     def feed(self, ids: Iterable[int]) -> Iterator[Piece]:
         """The pieces that these ids complete."""
+        run: list[int] = []
         for token in ids:
             marker = self._ids.get(token)
             if marker is None:
-                self._pending.append(token)
+                run.append(token)
                 continue
-            yield from self._flush()
+            self._text += self._detokenizer.feed(run)
+            run.clear()
+            yield from self.finish()
+            self._detokenizer.pass_over(token)
             yield Piece(text=marker, is_marker=True)
-        self._decode(is_last=False)
-        yield from self._take_text(is_last=False)
+        if run:
+            self._text += self._detokenizer.feed(run)
+            yield from self._take_text(is_last=False)
 
     def finish(self) -> Iterator[Piece]:
-        """What is left when no id follows."""
-        yield from self._flush()
-
-    def _flush(self) -> Iterator[Piece]:
-        self._decode(is_last=True)
+        """What is left when no id follows, or a marker."""
+        self._text += self._detokenizer.flush()
         yield from self._take_text(is_last=True)
-
-    def _decode(self, *, is_last: bool) -> None:
-        if not self._pending:
-            return
-        text = self._tokenizer.decode(freeze_ids(self._pending))
-        if is_last or not text.endswith(_UNFINISHED):
-            self._text += text
-            self._pending.clear()
 
     def _take_text(self, *, is_last: bool) -> Iterator[Piece]:
         """Give out text, spelled markers cut out of it, less a tail that may become one."""

@@ -63,7 +63,11 @@ class Tokenizer:
 
     def decode(self, ids: TokenIds) -> str:
         """The text of ids, control tokens included; bytes that are no UTF-8 become U+FFFD."""
-        return self._inner.decode(ids.tolist(), skip_special_tokens=False)
+        return self.decode_list(ids.tolist())
+
+    def decode_list(self, ids: list[int]) -> str:
+        """The text of ids that are a plain list, as for ``decode``: for a few ids the array would cost more."""
+        return self._inner.decode(ids, skip_special_tokens=False)
 
     def normalize(self, text: str) -> str:
         """The text as the tokenizer sees it, before it is cut (NFC for some): what decoding its ids gives back."""
@@ -112,6 +116,15 @@ class Tokenizer:
     def special_ids(self) -> frozenset[int]:
         """The added tokens that are flagged special: those that give a conversation its structure."""
         return frozenset(number for number, token in self._inner.get_added_tokens_decoder().items() if token.special)
+
+    @cached_property
+    def byte_ids(self) -> frozenset[int]:
+        """The pieces that stand for one byte each (``<0xF0>``), in tokenizers that fall back to bytes."""
+        decoder = self._inner.decoder
+        if decoder is None or b"ByteFallback" not in decoder.__getstate__():
+            return frozenset()
+        found = (self.find_id(f"<0x{value:02X}>") for value in range(256))
+        return frozenset(number for number in found if number is not None)
 
     def is_special(self, token: int) -> bool:
         """Whether an id is a control token."""
