@@ -186,10 +186,17 @@ class Kit:
         return self.service.create(parse_new_session(body))
 
     async def begin(
-        self, session_id: str, messages: list[JsonObject], *, retry: int = 0, key: str = "", **fields: Any
+        self,
+        session_id: str,
+        messages: list[JsonObject],
+        *,
+        retry: int = 0,
+        key: str = "",
+        headers: Mapping[str, str] | None = None,
+        **fields: Any,
     ) -> Turn:
         """Send a turn; returns once the engine has been asked, or whatever else comes of it at first."""
-        request = build_request(messages, retry=retry, key=key, **fields)
+        request = build_request(messages, retry=retry, key=key, headers=headers, **fields)
         response_id = CHAT.build_response_id(self.service.draw_hex())
         waiter = await self.service.begin_turn(session_id, request, response_id)
         waiter.expect(CHAT.parse_request({"messages": messages, **fields}, NO_CONTEXT).render_reply)
@@ -218,10 +225,18 @@ def _take_error(task: asyncio.Task[bytes]) -> None:
 NO_CONTEXT = ParseContext(headers={}, decode_token=str)
 
 
-def build_request(messages: list[JsonObject], *, retry: int = 0, key: str = "", **fields: Any) -> TurnRequest:
+def build_request(
+    messages: list[JsonObject],
+    *,
+    retry: int = 0,
+    key: str = "",
+    headers: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> TurnRequest:
     """An agent's request."""
     call = CHAT.parse_request({"messages": messages, **fields}, NO_CONTEXT)
-    return replace(call.request, wants_text=call.wants_stream, retry=RetryMarks(retry_count=retry, key=key))
+    marks = RetryMarks(retry_count=retry, key=key)
+    return replace(call.request, wants_text=call.wants_stream, retry=marks, headers=headers or {})
 
 
 def build_kit(

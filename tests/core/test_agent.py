@@ -2,12 +2,14 @@
 
 1. Each known harness tells its sub-agents from its main agent.
 2. A root that a sub-agent starts is said to be that; where it attaches is not changed by any header.
+3. Turns of different agents are never retries of each other: neither superseded nor parallel. A turn without a header
+   is the main agent's.
 """
 
 import pytest
 
 from sessionkit import Talk, assistant, system, user
-from turnkeeper.core import Cause
+from turnkeeper.core import Cause, Label, Turn
 from turnkeeper.core.agent import find_sub_agent
 
 
@@ -52,3 +54,60 @@ def test_a_sub_agents_turn_that_lost_its_reply_is_still_explained_by_that() -> N
     lost = talk.say(user("u"), assistant("b"), user("v"), headers=SUB)
     assert (lost.why.cause, lost.why.agent) == (Cause.REPLY_REWRITTEN, "a7")
     assert talk.session.forest.get(lost.id).parent is None
+
+
+OTHER = {"x-claude-code-agent-id": "b8"}
+
+
+def label(talk: Talk, *turns: Turn) -> list[Label]:
+    return [talk.session.forest.label(turn.id) for turn in turns]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "labels"),
+    [
+        pytest.param(SUB, SUB, [Label.SUPERSEDED, Label.ROOT], id="one sub-agent"),
+        pytest.param({}, {}, [Label.SUPERSEDED, Label.ROOT], id="the main agent"),
+        pytest.param({"x-session-id": "s"}, {}, [Label.SUPERSEDED, Label.ROOT], id="the main agent, named once"),
+        pytest.param({}, SUB, [Label.ROOT, Label.ROOT], id="the main agent, then a sub-agent"),
+        pytest.param(SUB, {}, [Label.ROOT, Label.ROOT], id="a sub-agent, then the main agent"),
+        pytest.param(SUB, OTHER, [Label.ROOT, Label.ROOT], id="two sub-agents"),
+        pytest.param(
+            {"session-id": "s", "thread-id": "t"},
+            {"session-id": "s", "thread-id": "u"},
+            [Label.ROOT, Label.ROOT],
+            id="two threads",
+        ),
+    ],
+)
+def test_only_one_agents_turns_are_retries_of_each_other(
+    first: dict[str, str], second: dict[str, str], labels: list[Label]
+) -> None:
+    talk = Talk()
+    turns = [talk.say(user("go"), headers=first), talk.say(user("go"), headers=second)]
+    assert label(talk, *turns) == labels
+    assert turns[0].agent == find_sub_agent(first)
+
+
+def test_equal_turns_of_two_agents_in_flight_at_once_are_not_parallel_samples() -> None:
+    talk = Talk()
+    begun = [talk.begin(user("go"), headers=headers) for headers in ({}, SUB, SUB)]
+    turns = [talk.commit(each, "ok") for each in begun]
+    assert label(talk, *turns) == [Label.ROOT, Label.PARALLEL, Label.PARALLEL]
+
+
+def test_two_agents_may_go_on_from_one_turn_with_equal_words() -> None:
+    talk = Talk()
+    talk.say(user("go"), reply="a")
+    said = (user("go"), assistant("a"), user("more"))
+    turns = [talk.say(*said), talk.say(*said, headers=SUB)]
+    assert label(talk, *turns) == [Label.EXTENSION, Label.BRANCH]
+
+
+def test_a_root_that_repeats_another_agents_is_the_start_of_a_sub_agent() -> None:
+    talk = Talk()
+    talk.say(user("go"))
+    started, again = talk.say(user("go"), headers=SUB), talk.say(user("go"), headers=SUB)
+    assert (started.why.cause, started.why.agent) == (Cause.SUB_AGENT, "a7")
+    assert again.why.cause is Cause.REPEATED
+    assert talk.say(user("go")).why.cause is Cause.REPEATED

@@ -130,6 +130,8 @@ BASE: dict[str, Any] = {"tools": ({"name": "t"},), "template_kwargs": {"a": 1}}
     [
         pytest.param({}, True, id="nothing"),
         pytest.param({"headers": {"x": "y"}, "forwarded": {"user": "u"}, "notes": ("n",)}, True, id="noise"),
+        pytest.param({"agent": ""}, True, id="the main agent"),
+        pytest.param({"agent": "a7"}, False, id="another agent"),
         pytest.param({"messages": (user("v"),)}, False, id="messages"),
         pytest.param({"messages": ({"role": "user", "content": [{"type": "text", "text": "u"}]},)}, True, id="parts"),
         pytest.param({"messages": (user("u"), assistant(""))}, False, id="one more"),
@@ -141,8 +143,9 @@ BASE: dict[str, Any] = {"tools": ({"name": "t"},), "template_kwargs": {"a": 1}}
 )
 def test_the_digest_covers_what_is_sampled_from(change: dict[str, Any], is_same: bool) -> None:
     def digest(fields: dict[str, Any]) -> str:
+        agent = fields.pop("agent", None)
         messages = fields.pop("messages", (user("u"),))
         request = ask(*messages, **{"sampling": {"seed": 1}, **BASE, **fields})
-        return digest_request(build_query(request), request.sampling)
+        return digest_request(build_query(request), request.sampling, agent)
 
     assert (digest({}) == digest(change)) is is_same

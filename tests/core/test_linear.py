@@ -5,7 +5,8 @@
 2. A retry supersedes when it is committed, never when it begins, and destroys nothing.
 3. Where nothing matches, all live turns are gone back over: a second first message after turn 1 is a retry of it.
 4. Live turns whose engine call overlapped the attach point's are beside it, not past it.
-5. A refusal says how far the request went back, the limit, how many messages each side has, and the first difference.
+5. An agent retries its own turns only; turns of another that ran beside it stand in nobody's way.
+6. A refusal says how far the request went back, the limit, how many messages each side has, and the first difference.
 """
 
 import pytest
@@ -213,3 +214,43 @@ def test_an_abandoned_retry_supersedes_nothing() -> None:
     talk.session.abandon(talk.begin(*history("u0", "a0", "u1")), at=9.0, reason=DropReason.CLIENT_GONE)
     assert live_path(talk) == [0, 1]
     assert talk.session.forest.label(talk.session.forest.turns[1].id) is Label.EXTENSION
+
+
+SUB = {"x-claude-code-agent-id": "a7"}
+OTHER = {"x-claude-code-agent-id": "b8"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        pytest.param({}, SUB, "sub-agent a7 cannot retry turn 0 of the main agent", id="a sub-agent"),
+        pytest.param(SUB, {}, "the main agent cannot retry turn 0 of sub-agent a7", id="the main agent"),
+        pytest.param(SUB, OTHER, "sub-agent b8 cannot retry turn 0 of sub-agent a7", id="another sub-agent"),
+    ],
+)
+@pytest.mark.parametrize("text", ["u", "another"])
+def test_another_agents_turn_is_not_taken_for_one_to_retry(
+    first: dict[str, str], second: dict[str, str], named: str, text: str
+) -> None:
+    talk = Talk(Linear(max_rollback=3))
+    talk.say(user("u"), headers=first)
+    with pytest.raises(HistoryDivergedError, match=named) as caught:
+        talk.begin(user(text), headers=second)
+    assert "--use-session-server v2" in (caught.value.hint or "")
+    assert (len(talk.session.forest), live_path(talk)) == (1, [0])
+    assert talk.session.in_flight == 0
+
+
+def test_an_agent_may_go_on_from_another_agents_turn() -> None:
+    talk = Talk(Linear())
+    talk.say(user("u"), reply="a")
+    assert talk.say(user("u"), assistant("a"), user("v"), headers=SUB).parent == 0
+
+
+def test_agents_whose_turns_ran_beside_each_other_both_go_on() -> None:
+    talk = Talk(Linear())
+    main, sub = talk.begin(user("u")), talk.begin(user("v"), headers=SUB)
+    talk.commit(main, "a")
+    talk.commit(sub, "b")
+    assert talk.say(user("u"), assistant("a"), user("x")).parent == 0
+    assert talk.say(user("v"), assistant("b"), user("y"), headers=SUB).parent == 1

@@ -5,10 +5,12 @@
 3. Anything else is sampled again.
 4. A call nobody waits for is kept for the grace, then abandoned: the engine is told, nothing is recorded.
 5. A deleted session answers at once, and nothing is written to it afterwards.
-6. An idle session expires after its time to live, counted from the end of its last request; stragglers are told.
+6. No agent's request joins, or gets again, what another agent asked for.
+7. An idle session expires after its time to live, counted from the end of its last request; stragglers are told.
 """
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -307,3 +309,26 @@ async def test_a_session_in_flight_does_not_expire() -> None:
     kit.engine.answer(text="slow")
     assert await turn.text() == "slow"
     assert kit.service.get_session_id(session_id) == session_id
+
+
+SUB = {"x-claude-code-agent-id": "a7"}
+
+
+@pytest.mark.parametrize(("headers", "is_retry"), [(SUB, True), ({}, False), ({"x-claude-code-agent-id": "b8"}, False)])
+@pytest.mark.parametrize("mark", [{"retry": 1}, {"key": "k"}], ids=["retry count", "idempotency key"])
+async def test_only_the_same_agents_request_is_a_retry(
+    headers: dict[str, str], is_retry: bool, mark: dict[str, Any]
+) -> None:
+    kit = build_kit(use_session_server="v2")
+    session_id = kit.create()
+    first = await kit.begin(session_id, [user("a")], headers=SUB, **mark)
+    second = await kit.begin(session_id, [user("a")], headers=headers, **mark)
+    assert len(kit.engine.calls) == (1 if is_retry else 2)
+    kit.engine.answer(text="once")
+    assert await first.text() == "once"
+    if not is_retry:
+        kit.engine.answer(text="other")
+    assert await second.text() == ("once" if is_retry else "other")
+    third = await kit.begin(session_id, [user("a")], headers=headers, **mark)
+    assert third.waiting.done()
+    assert await third.text() == ("once" if is_retry else "other")

@@ -1,6 +1,6 @@
 """Which agent of a harness speaks, by the headers that harnesses send.
 
-Only for labels and explanations: where a turn attaches is never asked of a header.
+Turns of different agents are never retries of each other. Where a turn attaches is never asked of a header.
 """
 
 from collections.abc import Mapping

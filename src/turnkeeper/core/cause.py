@@ -9,12 +9,12 @@ from turnkeeper.matching import Difference
 
 
 class Label(StrEnum):
-    """What a turn is among its siblings, by order in time alone."""
+    """What a turn is among its siblings, by order in time and by the agent that a harness header names."""
 
     SUPERSEDED = "superseded"
-    """A later turn asked the same after this one was done."""
+    """A later turn of the same agent asked the same after this one was done."""
     PARALLEL = "parallel"
-    """Another turn asked the same while this one was in flight."""
+    """Another turn of the same agent asked the same while this one was in flight."""
     ROOT = "root"
     """It attaches to nothing."""
     BRANCH = "branch"
@@ -31,7 +31,7 @@ class Cause(StrEnum):
     FIRST = "first"
     """The session's first turn."""
     REPEATED = "repeated"
-    """The same messages as a sibling: a retry, or a further sample."""
+    """The same messages as a sibling: a retry, a further sample, or another agent that is told the same."""
     TOOLS_CHANGED = "tools_changed"
     """Other tools or template arguments than those its path was rendered with."""
     SUB_AGENT = "sub_agent"

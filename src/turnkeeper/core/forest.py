@@ -109,8 +109,8 @@ class Forest:
 
 
 def _digest_asking(turn: Turn, appended: tuple[NormalMessage, ...]) -> bytes:
-    """What makes two children of one parent ask the same: equal messages, in an equal context."""
-    hasher = blake2b(turn.context_digest.encode(), digest_size=16)
+    """What makes two children of one parent ask the same: one agent, equal messages, an equal context."""
+    hasher = blake2b(f"{turn.context_digest}{turn.agent or ''}\0".encode(), digest_size=16)
     for message in appended:
         hasher.update(message.digest)
     return hasher.digest()

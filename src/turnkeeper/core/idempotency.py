@@ -1,7 +1,8 @@
 """Whether a request is a retry: join the call in flight, replay the stored reply, or sample.
 
 Only decides, from what the caller says is in flight and stored; joining and replaying are the service's. A request
-that nothing marks as a retry is a sample of its own: best-of-n and twin sub-agents send equal bodies on purpose.
+that nothing marks as a retry is a sample of its own: best-of-n and twin sub-agents send equal bodies on purpose. Agents
+that harness headers tell apart have digests apart: none of them joins, or gets again, what another asked for.
 
 ::
 
@@ -88,9 +89,9 @@ def read_retry_marks(headers: Mapping[str, str]) -> RetryMarks:
     return RetryMarks(retry_count=number, key=headers.get(IDEMPOTENCY_KEY_HEADER, "").strip())
 
 
-def digest_request(query: Query, sampling: Mapping[str, Any]) -> str:
-    """What makes two requests the same: messages, tools, template arguments and sampling; 32 hex digits."""
-    hasher = blake2b(query.context_digest.encode(), digest_size=16)
+def digest_request(query: Query, sampling: Mapping[str, Any], agent: str | None = None) -> str:
+    """What makes two requests the same: agent, messages, tools, template arguments and sampling; 32 hex digits."""
+    hasher = blake2b(f"{query.context_digest}{agent or ''}\0".encode(), digest_size=16)
     for message in query.messages:
         hasher.update(message.digest)
     hasher.update(json.dumps(dict(sampling), sort_keys=True, default=repr).encode())

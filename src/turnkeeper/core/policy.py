@@ -34,8 +34,8 @@ class HistoryPolicy(Protocol):
         """What extending a turn that ended by length does."""
         ...
 
-    def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher) -> None:
-        """Let a request go on from where it attaches.
+    def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher, *, agent: str | None) -> None:
+        """Let a request of an agent go on from where it attaches.
 
         Raises:
             HistoryDivergedError: the policy keeps another path.
@@ -55,7 +55,7 @@ class Tree:
     on_truncated: OnTruncated = OnTruncated.CLOSE
     kind: HistoryKind = HistoryKind.TREE
 
-    def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher) -> None:
+    def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher, *, agent: str | None) -> None:
         """Anything goes."""
 
     def live_leaves(self, forest: Forest) -> tuple[TurnId, ...]:
@@ -72,7 +72,8 @@ class Linear:
         live path   0 - 1 - 2 - 3          a request attaches at 1:
                         P                  d = 2, the live turns past their last common turn with P
 
-    The turns gone back over are superseded once the retry is committed, and stay in the forest.
+    The turns gone back over are superseded once the retry is committed, and stay in the forest. An agent retries its
+    own turns only: a request that would go back over another agent's is refused.
     """
 
     max_rollback: int = 1
@@ -81,21 +82,27 @@ class Linear:
     on_truncated: OnTruncated = OnTruncated.BRIDGE
     kind: HistoryKind = HistoryKind.LINEAR
 
-    def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher) -> None:
-        """Refuse what goes back over more turns than may be retried."""
+    def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher, *, agent: str | None) -> None:
+        """Refuse what goes back over more turns than may be retried, or over another agent's."""
         live = _read_live_path(forest)
         beside = forest.path(None if attach.turn is None else attach.turn.id)
         common = _count_common(live, beside)
-        gone_back = _count_sequential(live[common:], beside[common:])
-        if gone_back > self.max_rollback:
-            raise self._refuse(forest, attach, query, matcher, common, gone_back)
+        gone_back = live[common : common + _count_sequential(live[common:], beside[common:])]
+        other = next((turn for turn in gone_back if turn.agent != agent), None)
+        if other is not None:
+            reason = f"{_name_agent(agent)} cannot retry turn {other.id} of {_name_agent(other.agent)}"
+        elif len(gone_back) > self.max_rollback:
+            reason = f"at most {self.max_rollback} may be retried"
+        else:
+            return
+        raise self._refuse(forest, attach, query, matcher, common, len(gone_back), reason)
 
     def live_leaves(self, forest: Forest) -> tuple[TurnId, ...]:
         """The turn committed last."""
         return () if forest.last is None else (forest.last.id,)
 
     def _refuse(
-        self, forest: Forest, attach: Attach, query: Query, matcher: Matcher, common: int, gone_back: int
+        self, forest: Forest, attach: Attach, query: Query, matcher: Matcher, common: int, gone_back: int, reason: str
     ) -> HistoryDivergedError:
         live = _read_live_path(forest)
         near = find_near(forest, live[common - 1].id if common else None, (live[common].id,), query, matcher)
@@ -105,7 +112,7 @@ class Linear:
         setting = explain(forest, parent, query, matcher, same_context=same_context).would_match
         shared, asked, stored = near.start + near.matched, len(query.messages), live[-1].path_messages
         return HistoryDivergedError(
-            f"the request goes back over {gone_back} turns and at most {self.max_rollback} may be retried: "
+            f"the request goes back over {gone_back} turns and {reason}: "
             f"its {asked} messages share {shared} with the {stored} of the live path; {where}",
             hint=(f"{setting} would have matched; " if setting else "")
             + "side requests, sub-agents and compaction need --use-session-server v2; "
@@ -118,6 +125,10 @@ class Linear:
             difference=near.difference.to_json() if near.difference else None,
             would_match=setting,
         )
+
+
+def _name_agent(agent: str | None) -> str:
+    return "the main agent" if agent is None else f"sub-agent {agent}"
 
 
 def _read_live_path(forest: Forest) -> tuple[Turn, ...]:

@@ -145,7 +145,7 @@ class Session:
         self._last_search = None
         self._check_end(attach, query)
         self._check_context(attach, query)
-        self.policy.check(self.forest, attach, query, self.matcher)
+        self.policy.check(self.forest, attach, query, self.matcher, agent=find_sub_agent(request.headers))
         self._check_truncated(attach)
         pending = self._build_pending(request, query, attach, at)
         self._open.add(pending.number)
@@ -239,12 +239,14 @@ class Session:
         return last.attach
 
     def _explain(self, pending: PendingTurn) -> Explanation:
-        """Why the turn is no extension; a root that a sub-agent starts is said to be that."""
+        """Why the turn is no extension; a root that a sub-agent starts is said to be that, whatever it repeats."""
         why = explain(self.forest, pending.parent_id, pending.query, self.matcher, same_context=self._same_context)
         agent = find_sub_agent(pending.request.headers)
         if agent is None or pending.parent is not None:
             return why
         is_start = why.cause in (Cause.SYSTEM_CHANGED, Cause.OTHER_START)
+        if why.cause is Cause.REPEATED and why.near is not None:
+            is_start = self.forest.get(why.near).agent != agent
         return replace(why, agent=agent, cause=Cause.SUB_AGENT if is_start else why.cause)
 
     @property

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turnkeeper.core.agent import find_sub_agent
 from turnkeeper.core.cause import Explanation
 from turnkeeper.core.tokens import Span, TokenIds
 from turnkeeper.ids import TurnId
@@ -76,7 +77,7 @@ class TurnRequest:
     dropped_fields: tuple[str, ...] = ()
     """Body fields that were left out, since they stand on no list."""
     digest: str = ""
-    """What makes two requests the same: messages, tools, template arguments and sampling."""
+    """What makes two requests the same: agent, messages, tools, template arguments and sampling."""
     dialect: str = "chat"
     """chat, messages or responses."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -194,6 +195,11 @@ class Turn:
     """Differences in the replay of the parent's own messages that the matcher accepted; the stored spelling stays."""
     why: Explanation
     """Why it is a root or a branch, where it is one."""
+
+    @property
+    def agent(self) -> str | None:
+        """The sub-agent that a harness header names; None for the main agent."""
+        return find_sub_agent(self.request.headers)
 
     @property
     def completion_span(self) -> Span:

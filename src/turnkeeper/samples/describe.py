@@ -110,6 +110,7 @@ def describe_turn(view: SessionView, turn_id: TurnId) -> JsonObject:
         "accepted": [difference.to_json() for difference in turn.accepted],
         "carried": turn.carried,
         "context_changed": turn.context_changed,
+        "agent": turn.agent,
         "notes": list(turn.request.notes),
         "headers": dict(turn.request.headers),
         "lora_name": turn.completion.lora_name,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnkeeper.core import Session
+from turnkeeper.core.agent import find_sub_agent
 from turnkeeper.core.attach import Query, build_query
 from turnkeeper.core.idempotency import Decision, RunningCall, StoredReply, decide, digest_request
 from turnkeeper.core.turn import TurnRequest
@@ -39,7 +40,7 @@ def resolve_request(request: TurnRequest, pins: Mapping[str, Any], session: Sess
     pinned = apply_pins(request.sampling, pins, request.forwarded)
     query = build_query(request)
     parent = session.find_parent(query)
-    digest = digest_request(query, pinned.sampling)
+    digest = digest_request(query, pinned.sampling, find_sub_agent(request.headers))
     return ResolvedRequest(
         request=replace(
             request,
