@@ -1,7 +1,7 @@
 """Assistant messages in canonical form, from our own parsers.
 
 1. Only what is there stands in the message; arguments keep their spelling.
-2. A call without an id, or with another call's, gets one that follows from the attempt and its place alone.
+2. A call has the id that the model wrote, and an empty one where its format has none.
 3. A renderer's parser reads ids, and knows whether the prompt opened thinking.
 """
 
@@ -10,7 +10,7 @@ import pytest
 from engines.builders import make_request
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines.message import build_message, build_parser, name_call, name_calls
+from turnkeeper.engines.message import build_message, build_parser
 from turnkeeper.rendering import ParsedReply, ParsedToolCall, Renderer, build_renderer
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
@@ -21,38 +21,20 @@ def renderer() -> Renderer:
 
 
 def test_only_what_is_there_stands_in_the_message() -> None:
-    assert build_message(ParsedReply(reasoning=None, content="x", tool_calls=()), "r") == {
+    assert build_message(ParsedReply(reasoning=None, content="x", tool_calls=())) == {
         "role": "assistant",
         "content": "x",
     }
-    assert build_message(ParsedReply(reasoning="why", content="", tool_calls=()), "r")["reasoning_content"] == "why"
+    assert build_message(ParsedReply(reasoning="why", content="", tool_calls=()))["reasoning_content"] == "why"
 
 
-def test_arguments_keep_their_spelling_and_calls_get_ids_that_repeat() -> None:
+def test_arguments_and_ids_keep_their_spelling() -> None:
     calls = (ParsedToolCall(name="f", arguments='{"a":  1.0}'), ParsedToolCall(name="g", arguments="{}", id="own"))
-    message = build_message(ParsedReply(reasoning=None, content="", tool_calls=calls), "r")
+    message = build_message(ParsedReply(reasoning=None, content="", tool_calls=calls))
     assert message["tool_calls"] == [
-        {"id": name_call("r", 0), "type": "function", "function": {"name": "f", "arguments": '{"a":  1.0}'}},
+        {"id": "", "type": "function", "function": {"name": "f", "arguments": '{"a":  1.0}'}},
         {"id": "own", "type": "function", "function": {"name": "g", "arguments": "{}"}},
     ]
-    assert len({name_call("r", 0), name_call("r", 1), name_call("s", 0)}) == 3
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        pytest.param(["a", "b"], ["a", "b"], id="sound"),
-        pytest.param(["", ""], [name_call("r", 0), name_call("r", 1)], id="none has one"),
-        pytest.param(["a", "a", ""], ["a", name_call("r", 1), name_call("r", 2)], id="one twice"),
-        pytest.param([], [], id="no calls"),
-    ],
-)
-def test_each_call_of_a_message_has_its_own_id(given: list[str], expected: list[str]) -> None:
-    message = {"role": "assistant", "content": "", "tool_calls": [{"id": each, "type": "function"} for each in given]}
-    named = name_calls(message, "r")
-    assert [call["id"] for call in named["tool_calls"]] == expected
-    assert [call["id"] for call in message["tool_calls"]] == given
-    assert (named is message) == (given == expected)
 
 
 def test_a_renderers_parser_reads_ids(renderer: Renderer) -> None:

@@ -6,7 +6,8 @@
 3. A count of tokens is the length of the prompt that the turn has; it changes nothing and needs no engine.
 4. What can be refused is refused before headers, streamed or not, in the dialect's form and status.
 5. A slow stream is kept alive by events that the SDKs take, and ends as any other.
-6. Every tool call has an id of its own, whatever the engine gave it: the one that is recorded and comes back.
+6. Every tool call has an id of its own along the session, whatever the engine gave it: the one that is recorded and
+   comes back, in a reply that is sent again too. The engine is told its own ids.
 7. Where the engine answers ids alone, streamed or not, the turn is the same.
 """
 
@@ -157,6 +158,40 @@ async def test_every_call_has_an_id_of_its_own(dialect: str, streams: bool, give
     assert [each["id"] for each in first["response"]["choices"][0]["message"]["tool_calls"]] == ids
     sent = second["request"]["messages"]
     assert [message["tool_call_id"] for message in sent if message["role"] == "tool"] == ids
+
+
+@ALL
+@STREAMED
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_an_engine_that_repeats_its_ids_is_told_them_and_the_agent_is_not(
+    dialect: str, streams: bool, version: str
+) -> None:
+    async with running_site(use_session_server=version, session_message_matcher="loose_tool_call") as site:
+        agent = AGENTS[dialect](site, await site.create(), streams=streams)
+        calls = [call("call_0", "ls"), call("functions.bash:0", "pwd")]
+        site.engine.script = [ScriptedReply(text="", tool_calls=calls) for _ in range(3)]
+        agent.say("Look around.")
+        shown: list[list[str]] = []
+        for _ in range(3):
+            before = list(agent.history)
+            shown.append([each.id for each in await agent.step(max_tokens=50)])
+            again = AGENTS[dialect](site, agent.session, not streams, {"x_stainless_retry_count": "1"}, before)
+            assert [each.id for each in await again.step(max_tokens=50)] == shown[-1]
+            agent.answer([(each, "done") for each in shown[-1]])
+        await agent.step(max_tokens=50)
+        labels = [turn["label"] for turn in await read_turns(site, agent.session)]
+    ids = [each for reply in shown for each in reply]
+    assert len(set(ids)) == 6
+    assert shown[0] == ["call_0", "functions.bash:0"]
+    assert labels == ["root", "extension", "extension", "extension"]
+    assert len(site.engine.generations) == 4
+    told = site.engine.generations[-1].json["messages"]
+    assert [each["id"] for message in told for each in message.get("tool_calls") or ()] == shown[0] * 3
+    assert [message["tool_call_id"] for message in told if message["role"] == "tool"] == shown[0] * 3
+
+
+async def read_turns(site: Site, session: str) -> list[dict[str, Any]]:
+    return (await site.call("GET", session)).json()["metadata"]["turnkeeper"]["turns"]
 
 
 COUNTED = {"messages": "v1/messages/count_tokens", "responses": "v1/responses/input_tokens"}

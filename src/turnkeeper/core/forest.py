@@ -7,6 +7,7 @@ supersedes. Knows nothing of policies: which paths are live is for them to say.
 from collections import defaultdict
 from hashlib import blake2b
 
+from turnkeeper.core.callids import UsedIds
 from turnkeeper.core.cause import Label
 from turnkeeper.core.pathids import PathIds
 from turnkeeper.core.tokens import TokenIds
@@ -23,8 +24,11 @@ class Forest:
         self._turns: list[Turn] = []
         self._children: defaultdict[TurnId | None, list[TurnId]] = defaultdict(list)
         self._segments: list[tuple[NormalMessage, ...]] = []
+        self._told: list[tuple[Message, ...]] = []
         self._askings: list[bytes] = []
         self._path_ids = PathIds()
+        self.used_ids = UsedIds()
+        """The call ids of its turns."""
 
     def __len__(self) -> int:
         """The number of turns."""
@@ -64,9 +68,13 @@ class Forest:
         return tuple(reversed(path))
 
     def path_messages(self, turn_id: TurnId | None) -> tuple[Message, ...]:
-        """All messages of its path in stored spelling, its completion's last."""
+        """All messages of its path in stored spelling, its completion's last; call ids as agents were shown them."""
         path = self.path(turn_id)
         return tuple(message for turn in path for message in (*turn.messages, turn.completion.message))
+
+    def engine_messages(self, turn_id: TurnId | None) -> tuple[Message, ...]:
+        """The messages of its path as engine and renderer are told them: with the call ids that were sampled."""
+        return tuple(message for turn in self.path(turn_id) for message in self._told[turn.id])
 
     def path_ids(self, turn_id: TurnId) -> TokenIds:
         """Shape [path_tokens]: the ids of its path, completion included. Joined once, then only appended to."""
@@ -82,7 +90,8 @@ class Forest:
         return ids
 
     def segment(self, turn_id: TurnId) -> tuple[NormalMessage, ...]:
-        """What the turn adds to its path as the matchers see it: its messages, then its completion's."""
+        """What the turn adds to its path as the matchers see it: its messages, then its completion's. Call ids are
+        those that the agent was shown."""
         return self._segments[turn_id]
 
     def label(self, turn_id: TurnId) -> Label:
@@ -102,9 +111,11 @@ class Forest:
     def append(self, turn: Turn) -> None:
         """Add a turn whose id is the next one and whose parent, if it has one, is there."""
         segment = tuple(normalize(message) for message in (*turn.messages, turn.completion.message))
+        self.used_ids.add(turn, segment)
         self._turns.append(turn)
         self._children[turn.parent].append(turn.id)
         self._segments.append(segment)
+        self._told.append(tuple(self.used_ids.restore(each.message) for each in segment))
         self._askings.append(_digest_asking(turn, segment[:-1]))
 
 

@@ -22,9 +22,11 @@ class PendingTurn:
     parent_path_ids: TokenIds
     """Shape [parent.path_tokens]: the ids of the parent's path; empty for a root."""
     parent_messages: tuple[Message, ...]
-    """All messages of the parent's path in stored spelling, its completion's last; empty for a root."""
+    """All messages of the parent's path as the engine is told them, its completion's last; empty for a root."""
     appended: tuple[Message, ...]
-    """The messages to append; results name their calls by the stored ids."""
+    """The messages to append as the engine is told them: call ids are the sampled ones."""
+    shown: tuple[Message, ...]
+    """The messages to append as agents know them: results name their calls by the ids that replies showed."""
     context_changed: bool
     """Whether tools or template arguments are others than those the parent's root was rendered with."""
     accepted: tuple[Difference, ...]
@@ -43,7 +45,8 @@ class PendingTurn:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The whole conversation with the stored spelling wherever there is one: what the engine is told."""
+        """The whole conversation, in stored spelling wherever there is one and under the sampled call ids: what the
+        engine is told."""
         return (*self.parent_messages, *self.appended)
 
     @property

@@ -18,6 +18,7 @@ from turnkeeper.choices import OnToolsChange, OnTruncated
 from turnkeeper.core.accounting import DropReason, Ledger
 from turnkeeper.core.agent import find_sub_agent
 from turnkeeper.core.attach import Attach, Query, build_query, find_attach, read_appended
+from turnkeeper.core.callids import DrawBytes, HeldIds, NamedReply, list_ids, list_renames, name_calls
 from turnkeeper.core.cause import Cause, Explanation
 from turnkeeper.core.event import (
     Event,
@@ -43,8 +44,8 @@ from turnkeeper.errors import (
     TurnLimitError,
 )
 from turnkeeper.ids import TurnId
-from turnkeeper.jsontypes import JsonObject
-from turnkeeper.matching import TOLERANT, Matcher, load_matcher
+from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.matching import TOLERANT, Matcher, load_matcher, normalize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ class Session:
         """What happened, in order; only the session itself appends."""
         self._state = SessionState(opened)
         self._open: set[int] = set()
+        self._held_ids = HeldIds()
         self._begun = 0
         self._last_search: _Search | None = None
         self._tools: dict[str, tuple[JsonObject, ...]] = {}
@@ -149,8 +151,30 @@ class Session:
         self._check_truncated(attach)
         pending = self._build_pending(request, query, attach, at)
         self._open.add(pending.number)
+        self._held_ids.hold(pending.number, list_ids(query.messages[attach.matched :]))
+        self._held_ids.hold(pending.number, list_renames(attach.accepted))
         self._begun += 1
         return pending
+
+    def name_calls(self, pending: PendingTurn, message: Message, draw_bytes: DrawBytes) -> NamedReply:
+        """Give the calls of a reply ids that nothing else in the session has, and hold those until the turn ends.
+
+        Args:
+            pending: what ``begin`` gave.
+            message: the engine's, in canonical form.
+            draw_bytes: where randomness comes from.
+
+        Raises:
+            ValueError: this pending turn was already committed or abandoned.
+        """
+        self._check_pending(pending)
+        named = name_calls(message, self.has_call_id, draw_bytes)
+        self._held_ids.hold(pending.number, normalize(named.message).call_ids)
+        return named
+
+    def has_call_id(self, call_id: str) -> bool:
+        """Whether a turn, committed or in flight, uses the call id."""
+        return call_id in self.forest.used_ids or call_id in self._held_ids
 
     def commit(self, pending: PendingTurn, *, prompt: Prompt, completion: Completion, at: float) -> Turn:
         """Record a finished generation under the parent resolved at begin: ``prepare`` and ``append`` in one step.
@@ -190,7 +214,7 @@ class Session:
         if turn.id != len(self.forest):
             raise ValueError(f"turn {turn.id} was prepared for another place, the next turn is {len(self.forest)}")
         self.record(TurnCommitted(at=turn.committed_at, turn=turn))
-        self._open.discard(pending.number)
+        self._end(pending)
 
     def abandon(
         self, pending: PendingTurn, *, at: float, reason: DropReason | None = None, sampled_tokens: int | None = None
@@ -207,7 +231,7 @@ class Session:
             ValueError: this pending turn was already committed or abandoned.
         """
         self._check_pending(pending)
-        self._open.discard(pending.number)
+        self._end(pending)
         if reason is not None:
             self.drop(reason, sampled_tokens, at=at)
 
@@ -229,6 +253,10 @@ class Session:
         """Apply an event and keep it; for ``fold`` and for the session's own methods."""
         self._state.apply(event)
         self.events.append(event)
+
+    def _end(self, pending: PendingTurn) -> None:
+        self._open.discard(pending.number)
+        self._held_ids.release(pending.number)
 
     def _find_attach(self, query: Query) -> Attach:
         """Where it attaches: a query that is asked about twice while the forest stands still is searched for once."""
@@ -306,13 +334,15 @@ class Session:
 
     def _build_pending(self, request: TurnRequest, query: Query, attach: Attach, at: float) -> PendingTurn:
         parent = attach.turn
+        shown = read_appended(self.forest, attach, query, self.matcher)
         return PendingTurn(
             number=self._begun,
             request=request,
             parent=parent,
             parent_path_ids=NO_TOKENS if parent is None else self.forest.path_ids(parent.id),
-            parent_messages=self.forest.path_messages(None if parent is None else parent.id),
-            appended=read_appended(self.forest, attach, query, self.matcher),
+            parent_messages=self.forest.engine_messages(None if parent is None else parent.id),
+            appended=tuple(self.forest.used_ids.restore(message) for message in shown),
+            shown=shown,
             context_changed=parent is not None and parent.context_digest != query.context_digest,
             accepted=attach.accepted,
             begun_after=len(self.forest),
@@ -327,7 +357,7 @@ class Session:
         return Turn(
             id=TurnId(len(self.forest)),
             parent=pending.parent_id,
-            messages=pending.appended,
+            messages=pending.shown,
             request=replace(pending.request, messages=(), tools=tools, trace={}),
             prompt=prompt,
             completion=completion,

@@ -113,7 +113,8 @@ class Completion:
     logprobs: NDArray[np.float64]
     """Shape [C], natural log, finite."""
     message: Message
-    """The assistant message as delivered; its spelling is what later requests are matched against."""
+    """The assistant message as delivered, under the call ids that the agent sees; its spelling is what later requests
+    are matched against."""
     finish_reason: FinishReason
     versions: tuple[VersionSpan, ...]
     """Covers 0..C in order, without gaps."""
@@ -130,6 +131,8 @@ class Completion:
     """The stop token id or string that ended it; None otherwise."""
     cached_tokens: int = 0
     """How many prompt tokens the engine took from its prefix cache."""
+    sampled_ids: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Shown to sampled call id, of each call whose own id was in use: prompts and engines know it by that id."""
     response_id: str = ""
     """The id under which the reply was delivered."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -170,7 +173,7 @@ class Turn:
     parent: TurnId | None
     """The turn it extends; None for a root."""
     messages: tuple[Message, ...]
-    """The messages appended since the parent's path; call ids as the parent's path spells them."""
+    """The messages appended since the parent's path; call ids as the agent was shown them."""
     request: TurnRequest
     """The request less its messages, which stand in ``messages`` and on the parent's path."""
     prompt: Prompt

@@ -23,7 +23,7 @@ from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.routing import Patch, join_patches
 
 ParseMessage: TypeAlias = Callable[[GenerateRequest, TokenIds], Message]
-"""Reads a completion's ids into a canonical message; the request's ``rid`` names its tool calls."""
+"""Reads a completion's ids into a canonical message; the request says how its prompt ended."""
 DecodeIds: TypeAlias = Callable[[TokenIds], str]
 """Spells ids as text."""
 

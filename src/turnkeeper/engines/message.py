@@ -1,10 +1,9 @@
 """Assistant messages in canonical form, from what engines send.
 
 Pure. Canonical means: ``role``, ``content`` as a string, ``reasoning_content`` and ``tool_calls`` only where there are
-some, arguments in the spelling that came.
+some, arguments in the spelling that came, call ids as the engine gave them: the session makes them its own.
 """
 
-import hashlib
 from typing import cast
 
 from turnkeeper.core.tokens import TokenIds
@@ -55,46 +54,27 @@ def _canonicalise_call(call: object, url: str) -> JsonObject:
     }
 
 
-def build_message(reply: ParsedReply, rid: str) -> JsonObject:
-    """The message that our own parsers read; calls without an id get one that follows from ``rid`` and their place."""
+def build_message(reply: ParsedReply) -> JsonObject:
+    """The message that our own parsers read; the id of a call is empty where its format writes none."""
     message: JsonObject = {"role": "assistant", "content": reply.content}
     if reply.reasoning:
         message["reasoning_content"] = reply.reasoning
     if reply.tool_calls:
         message["tool_calls"] = [
             {
-                "id": call.id or name_call(rid, place),
+                "id": call.id,
                 "type": "function",
                 "function": {"name": call.name, "arguments": call.arguments},
             }
-            for place, call in enumerate(reply.tool_calls)
+            for call in reply.tool_calls
         ]
     return message
-
-
-def name_call(rid: str, place: int) -> str:
-    """An id for a tool call that has none: the same for the same attempt and place, another for every other."""
-    return "call_" + hashlib.blake2b(f"{rid}/{place}".encode(), digest_size=12).hexdigest()
-
-
-def name_calls(message: Message, rid: str) -> Message:
-    """The message with an id for each call that has none or another call's, so that each result names its call."""
-    calls: list[JsonObject] = message.get("tool_calls") or []
-    seen: set[str] = set()
-    named: list[JsonObject] = []
-    for place, call in enumerate(calls):
-        call_id = call["id"] if call["id"] and call["id"] not in seen else name_call(rid, place)
-        seen.add(call_id)
-        named.append(call if call_id == call["id"] else {**call, "id": call_id})
-    return {**message, "tool_calls": named} if named != calls else message
 
 
 def build_parser(renderer: Renderer) -> ParseMessage:
     """Reads ids by the family's format, thinking that the prompt opened included."""
 
     def parse(request: GenerateRequest, ids: TokenIds) -> Message:
-        return build_message(
-            parse_completion(renderer.parser(request.prompt_ids[-64:], request.tools), ids), request.rid
-        )
+        return build_message(parse_completion(renderer.parser(request.prompt_ids[-64:], request.tools), ids))
 
     return parse

@@ -110,6 +110,7 @@ def describe_turn(view: SessionView, turn_id: TurnId) -> JsonObject:
         "accepted": [difference.to_json() for difference in turn.accepted],
         "carried": turn.carried,
         "context_changed": turn.context_changed,
+        "sampled_call_ids": dict(turn.completion.sampled_ids),
         "agent": turn.agent,
         "notes": list(turn.request.notes),
         "headers": dict(turn.request.headers),

@@ -28,7 +28,12 @@ METADATA: tuple[tuple[str, str, str], ...] = (
 """Key, when it is there, what it holds; of a sample's metadata."""
 
 OWN_METADATA: tuple[tuple[str, str, str], ...] = (
-    ("turns", "", "one object a kept turn: `id`, `start` and `end` of its completion, its label, sampler, marks, why"),
+    (
+        "turns",
+        "",
+        "one object a kept turn: `id`, `start` and `end` of its completion, its label, `agent`, sampler, marks, "
+        "`sampled_call_ids`, why",
+    ),
     ("versions", "", "`{version, start, end}`: the weights that sampled each token; `version` is null where unknown"),
     ("masked", "", "`{reason, start, end}`: sampled tokens that carry no loss"),
     ("label", "", "what the leaf is among its siblings: root, extension, branch, parallel or superseded"),

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.core.callids import NamedReply
 from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.session import Session
 from turnkeeper.core.turn import Completion, Prompt
 from turnkeeper.engines import GenerateRequest
-from turnkeeper.engines.message import name_calls
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.routing import RoutingRows, RowsRequest, plan_rows
@@ -36,15 +36,16 @@ class GenerationPlan:
         """Length of the whole prompt."""
         return len(self.engine_request.prompt_ids)
 
-    def name_completion(self, completion: Completion, response_id: str) -> Completion:
-        """The completion under the id of its delivery, with the plan's marks, each of its calls with an id."""
+    def name_completion(self, completion: Completion, named: NamedReply, response_id: str) -> Completion:
+        """The completion under the id of its delivery and the ids of its calls, with the plan's marks."""
         marks = {**self.marks, **completion.marks}
         if dropped := {*self.marks.get("dropped_fields", ()), *completion.marks.get("dropped_fields", ())}:
             marks["dropped_fields"] = sorted(dropped)
         return replace(
             completion,
             response_id=response_id,
-            message=name_calls(completion.message, response_id),
+            message=named.message,
+            sampled_ids=named.sampled_ids,
             lora_name=self.engine_request.lora_name,
             marks=marks,
         )

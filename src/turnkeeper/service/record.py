@@ -25,8 +25,8 @@ class RecordView:
     """One turn and what stands before it, as values that never change: a record can be built of them in any thread."""
 
     turn: Turn
-    history: tuple[Message, ...]
-    """All messages of its parent's path."""
+    messages: tuple[Message, ...]
+    """All messages of its prompt, call ids as the agent was shown them."""
     parent_ids: TokenIds
     """Shape [P]: its parent's path; empty for a root."""
 
@@ -37,7 +37,7 @@ def view_records(session: Session) -> tuple[RecordView, ...]:
     return tuple(
         RecordView(
             turn=turn,
-            history=forest.path_messages(turn.parent),
+            messages=forest.path_messages(turn.id)[:-1],
             parent_ids=NO_TOKENS if turn.parent is None else forest.path_ids(turn.parent),
         )
         for turn in forest.path(None if forest.last is None else forest.last.id)
@@ -103,13 +103,13 @@ def _build_record(view: RecordView, *, with_rows: bool, use_addition_r3: bool) -
 
 
 def _build_request(view: RecordView, *, use_addition_r3: bool) -> JsonObject:
-    """The request as the engine got it."""
+    """The request as the engine got it, but for call ids, which are those that the agent knows."""
     turn, request = view.turn, view.turn.request
     kept = view.parent_ids[: len(view.parent_ids) - turn.prompt.trim]
     dropped: list[str] = turn.completion.marks.get("dropped_fields", [])
     fields = {**request.sampling, **request.forwarded}
     asked: JsonObject = {
-        "messages": [*view.history, *turn.messages],
+        "messages": list(view.messages),
         **{name: value for name, value in fields.items() if name not in dropped},
         "logprobs": True,
         "return_meta_info": True,

@@ -110,7 +110,8 @@ class TurnService:
             return
         if outcome.aborted_tokens:
             turn.entry.drop(DropReason.ABORTED_PIECE, outcome.aborted_tokens)
-        completion = plan.name_completion(outcome.completion, turn.response_id)
+        named = turn.entry.session.name_calls(turn.pending, outcome.completion.message, self._draw_bytes)
+        completion = plan.name_completion(outcome.completion, named, turn.response_id)
         reply = build_reply(completion, plan.prompt_tokens)
         turn.hold(reply)
         await turn.wait_for_client()
