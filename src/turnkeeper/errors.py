@@ -7,7 +7,7 @@
     |  `- ArgumentErrors                   all violated rules at once
     |- RequestError                        400  a body or field is malformed, or asks for what is refused
     |  |- HistoryDivergedError             400  the messages contradict the stored path beyond the allowed rollback
-    |  |- RoleNotAppendableError           400  the family cannot append this role in place
+    |  |- RoleNotAppendableError           400  the family has no place for a message of this role
     |  |- TruncatedTurnError               400  extends a turn that ended by length
     |  |- AssistantLastError               400  ends with an assistant message, behind which nothing is asked
     |  |- TemplateError                    400  the chat template refuses these messages
@@ -118,7 +118,7 @@ class HistoryDivergedError(RequestError):
 
 
 class RoleNotAppendableError(RequestError):
-    """The family cannot append this role without rendering earlier messages again."""
+    """The family has no place for a message of this role; facts: ``role``, ``family``."""
 
 
 class TruncatedTurnError(RequestError):

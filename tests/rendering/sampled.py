@@ -21,7 +21,7 @@ def find_stop(renderer: Renderer, text: str, following: Message) -> str:
 def parent_ids(renderer: Renderer, history: Sequence[Message], tools: Sequence[JsonObject], next_: Message) -> TokenIds:
     """The path ids of a history that ends in an assistant message."""
     arguments = renderer.validate(history, tools, {})
-    text = renderer.writer.write(history, tools, arguments, is_open=False)
+    text = renderer.writer.write(renderer.place(history), tools, arguments, is_open=False)
     return renderer.tokenizer.encode(find_stop(renderer, text, next_))
 
 

@@ -76,7 +76,6 @@ HOLDING = (
     "llama/ibm-granite-granite-4.1",
     "llama/unsloth-mistral-Devstral-Small-2507",
     "trl/gemma4_v2",
-    "trl/llama3",
     "trl/qwen2_5",
     "trl/qwen3_instruct_2507",
 )

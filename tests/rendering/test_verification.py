@@ -1,6 +1,6 @@
 """The doctor.
 
-1. Every family holds what it promises on its own template: every case holds or is refused by its row.
+1. Every family holds what it promises on its own template: every case holds.
 2. On another model's template or under the wrong arguments it does not, and the cure is among those proposed.
 """
 
@@ -15,10 +15,7 @@ from turnkeeper.rendering.verification import verify
 @pytest.mark.parametrize("family", STABLE)
 def test_a_family_holds_what_it_promises(family: str) -> None:
     findings = examine(standin(family))
-    assert {finding.outcome for finding in findings} <= {Outcome.HOLDS, Outcome.REFUSED}
-    refused = {finding.case for finding in findings if finding.outcome is Outcome.REFUSED}
-    roles = FAMILIES[family].roles or frozenset()
-    assert refused == {role for role in ("system", "developer") if role not in roles}
+    assert {finding.case: finding.detail for finding in findings if finding.outcome is not Outcome.HOLDS} == {}
 
 
 @pytest.mark.parametrize("family", [name for name in STABLE if FAMILIES[name].tools is not None])

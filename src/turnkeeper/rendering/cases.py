@@ -75,11 +75,23 @@ def _cut(kind: str, whole: Message, kept: Message) -> Case:
     return Case(id=f"cut inside {kind}", history=(*_ASKED, kept), appended=(_MORE,), cut=whole, has_stop=False)
 
 
+def _lead(*roles: str) -> Case:
+    head = [say(role, f"Be {manner}.") for role, manner in zip(roles, ("brief", "kind"), strict=True)]
+    return Case(id=f"{' and '.join(roles)} first", history=(*head, *_ANSWERED), appended=(_MORE,))
+
+
 TALKS = (
     Case(id="user", history=_ANSWERED, appended=(_MORE,)),
     Case(id="user after user", history=_ANSWERED, appended=(_MORE, say("user", "Well?"))),
     Case(id="system", history=_ANSWERED, appended=(say("system", "Be long."), _MORE)),
     Case(id="developer", history=_ANSWERED, appended=(say("developer", "Be long."), _MORE)),
+    Case(id="system behind user", history=_ANSWERED, appended=(_MORE, say("system", "Be long."))),
+    Case(
+        id="two developers",
+        history=_ANSWERED,
+        appended=(say("developer", "Be long."), say("developer", "Be kind."), _MORE),
+    ),
+    *(_lead(*roles) for roles in (("system", "system"), ("system", "developer"), ("developer", "developer"))),
     Case(
         id="assistant given by the client",
         history=_ANSWERED,
@@ -101,6 +113,7 @@ def build_tool_cases(style: IdStyle) -> Sequence[Case]:
         Case(id="tool result", history=called, appended=(_result(style, 0),)),
         Case(id="two tool results", history=called_twice, appended=(_result(style, 1), _result(style, 2))),
         Case(id="tool result, then user", history=called, appended=(_result(style, 0), _MORE)),
+        Case(id="tool result, then system", history=called, appended=(_result(style, 0), say("system", "Be long."))),
         Case(id="user, tools before", history=done, appended=(_MORE,)),
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from turnkeeper.core.tokens import join_ids
-from turnkeeper.errors import RoleNotAppendableError, TemplateError, TurnkeeperError
+from turnkeeper.errors import TemplateError, TurnkeeperError
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering.cases import (
     CUT,
@@ -139,7 +139,7 @@ def _run(renderer: Renderer, case: Case) -> Finding:
             if joined.tolist() != whole.tolist() and case.cut is None:
                 return replace(finding, outcome=Outcome.DIFFERS, detail="the texts are equal, their ids are not")
     except TurnkeeperError as error:
-        is_honest = isinstance(error, RoleNotAppendableError) or renderer.family.roles is None
+        is_honest = renderer.family.placement is None
         return Finding(case=case.id, outcome=Outcome.REFUSED if is_honest else Outcome.FAILS, detail=error.message)
     return Finding(case=case.id, outcome=Outcome.HOLDS)
 
@@ -162,11 +162,12 @@ def list_endings(renderer: Renderer, case: Case) -> Sequence[str]:
     """The path's text in every way in which its last message may have been sampled."""
     family, close = renderer.family, renderer.close
     if case.cut is not None:
-        whole = renderer.writer.write([*case.history[:-1], case.cut], [LOOK], _arguments(renderer), is_open=False)
+        history = renderer.place([*case.history[:-1], case.cut])
+        whole = renderer.writer.write(history, [LOOK], _arguments(renderer), is_open=False)
         if CUT not in whole:
             raise TemplateError("the template leaves out what the last message says")
         return [whole[: whole.rindex(CUT) + len(CUT)]]
-    text = renderer.writer.write(case.history, [LOOK], _arguments(renderer), is_open=False)
+    text = renderer.writer.write(renderer.place(case.history), [LOOK], _arguments(renderer), is_open=False)
     if any(text.endswith(marker) for marker in family.final_markers):
         return [text]
     said = text.removesuffix(close)

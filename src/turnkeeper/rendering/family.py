@@ -7,31 +7,12 @@ of tool calls.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from turnkeeper.rendering.blockformat import BlockFormat
+from turnkeeper.rendering.placement import IN_PLACE, Placement
 from turnkeeper.rendering.rule import Encoder, HistoryRule
 from turnkeeper.rendering.toolformat import ToolFormat
-
-
-class Role(StrEnum):
-    """Who may speak in messages that are appended to a path."""
-
-    TOOL = "tool"
-    """The result of a tool call."""
-    USER = "user"
-    """The user, also right after another user message."""
-    SYSTEM = "system"
-    """Instructions in the middle of a session."""
-    DEVELOPER = "developer"
-    """Instructions under their newer name."""
-    ASSISTANT = "assistant"
-    """An assistant message that nobody sampled here."""
-
-
-EVERY_ROLE = frozenset(Role)
-WITHOUT_SYSTEM = EVERY_ROLE - {Role.SYSTEM, Role.DEVELOPER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +69,8 @@ class Family:
     """Markers that delimit in the comparison though the tokenizer does not flag them, or though they stand inside."""
     spoken_markers: tuple[str, ...] = ()
     """Markers besides ``reply_marker`` behind which the model speaks."""
-    roles: frozenset[Role] | None = EVERY_ROLE
-    """The roles that can be appended in place; None where each is tried on the template."""
-    has_developer: bool = False
-    """Whether the format has a developer role of its own; without one it is written as system."""
+    placement: Placement | None = IN_PLACE
+    """Where system and developer messages are written; None where that, and every role, is tried on the template."""
     pinned: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Template arguments that keep earlier messages as they are; a request may not contradict them."""
     thinking_switches: tuple[str, ...] = ()

@@ -1,19 +1,31 @@
-"""The table of families as a page shows it, so that the page cannot say something else than the rows."""
+"""The tables of families as a page shows them, so that the page cannot say something else than the rows."""
 
 import json
 
 from turnkeeper.rendering.families import FAMILIES
-from turnkeeper.rendering.family import Family, Role
+from turnkeeper.rendering.family import Family
+from turnkeeper.rendering.placement import Role
 
 HEADER = (
-    "| `--tito-model` | models | behind a reply | stop tokens | trim | appended in place | pinned arguments "
-    "| history written by | facts from |\n|---|---|---|---|---|---|---|---|---|"
+    "| `--tito-model` | models | behind a reply | stop tokens | trim | pinned arguments "
+    "| history written by | facts from |\n|---|---|---|---|---|---|---|---|"
 )
 
 
 def write_families_table() -> str:
     """Every family, one row each, in Markdown."""
     return "\n".join([HEADER, *(_write_row(family) for family in FAMILIES.values())])
+
+
+PLACES_HEADER = (
+    "| `--tito-model` | system and developer messages that lead | system behind other messages "
+    "| developer behind other messages |\n|---|---|---|---|"
+)
+
+
+def write_places_table() -> str:
+    """Where every family writes system and developer messages, in Markdown."""
+    return "\n".join([PLACES_HEADER, *(_write_place(family) for family in FAMILIES.values())])
 
 
 def _write_row(family: Family) -> str:
@@ -23,7 +35,6 @@ def _write_row(family: Family) -> str:
         "as the template says" if family.close is None else _code(family.close) if family.close else "nothing",
         ", ".join(_code(marker) for marker in family.stop_markers) or "as the checkpoint says",
         str(family.max_trim),
-        _write_roles(family),
         ", ".join(f"`{name}={json.dumps(value)}`" for name, value in family.pinned.items()) or "none",
         _write_author(family),
         family.source,
@@ -31,11 +42,19 @@ def _write_row(family: Family) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _write_roles(family: Family) -> str:
-    if family.roles is None:
-        return "each role is tried on the template"
-    names = [role.value for role in Role if role in family.roles]
-    return ", ".join(names)
+def _write_place(family: Family) -> str:
+    place = family.placement
+    if place is None:
+        return f"| `{family.name}` | {' | '.join(['as the template takes them, found out by trying'] * 3)} |"
+    head = "one system message, their texts an empty line apart" if place.is_head_joined else "each in its place"
+    renamed = "" if place.head_developer is Role.DEVELOPER else "; developer as system"
+    cells = (f"{head}{renamed}", _write_later(place.later_system), _write_later(place.later_developer))
+    return f"| `{family.name}` | {' | '.join(cells)} |"
+
+
+def _write_later(role: Role) -> str:
+    """Where a message behind the head goes: USER stands for the reminder tags."""
+    return "user message in reminder tags" if role is Role.USER else f"in place, as {role.value}"
 
 
 def _write_author(family: Family) -> str:

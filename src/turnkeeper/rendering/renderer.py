@@ -23,6 +23,7 @@ from turnkeeper.rendering.comparison import Mismatch, build_comparator
 from turnkeeper.rendering.families import get_family
 from turnkeeper.rendering.family import Family
 from turnkeeper.rendering.junction import Junction, ParentContext, build_junction
+from turnkeeper.rendering.loss import write_whole
 from turnkeeper.rendering.message import ROLES, get_role
 from turnkeeper.rendering.parsing import ReplyParser, TaggedParser
 from turnkeeper.rendering.roles import RolePolicy
@@ -109,10 +110,15 @@ class Renderer:
 
         Raises:
             RequestError: as ``validate``.
-            TemplateError: the template refuses the messages.
+            RoleNotAppendableError: a system or developer message behind others has no place; the message says so.
+            TemplateError: the template refuses the messages, or leaves out what one of them says.
         """
         arguments = self.validate(messages, tools, template_kwargs)
-        text = self.writer.write(self._roles.rename(messages), tools, arguments, is_open=True)
+
+        def write(kept: Sequence[Message]) -> str:
+            return self.writer.write(self.place(kept), tools, arguments, is_open=True)
+
+        text = write_whole(write, messages, self.family)
         return Prompt(trim=0, ids=self.tokenizer.encode(text), template_kwargs=arguments)
 
     def extend(
@@ -132,23 +138,26 @@ class Renderer:
 
         Raises:
             RequestError: as ``validate``, or the arguments would rewrite the path.
-            RoleNotAppendableError: the family cannot append one of the roles; the message names both.
+            RoleNotAppendableError: the family cannot append one of the roles; the message names both, or says that a
+                system or developer message has no place.
             TemplateError: the template refuses these messages.
         """
         arguments = self.validate(appended, tools, template_kwargs)
         if parent.template_kwargs is not None:
             check_change(self.writer, parent.template_kwargs, arguments)
         self._roles.check(appended)
-        appended = self._roles.rename(appended)
-        try:
-            suffix = self.writer.write_suffix(parent.messages, appended, tools, arguments)
-        except TemplateError as error:
-            roles = ", ".join(get_role(message) for message in appended)
-            raise TemplateError(
-                f"the model family {self.family.name} cannot append {roles}: {error.message}", hint=error.hint
-            ) from error
+
+        def write(kept: Sequence[Message]) -> str:
+            placed = self._roles.place(kept, is_behind=True)
+            return self.writer.write_suffix(parent.messages, placed, tools, arguments)
+
+        suffix = write_whole(write, appended, self.family, is_behind=True)
         edge = self._junction.join(parent, suffix)
         return Prompt(trim=edge.trim, ids=edge.ids, template_kwargs=arguments)
+
+    def place(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """A whole conversation as it is written: system and developer messages where the format has them."""
+        return self._roles.place(messages)
 
     def compare(
         self,
@@ -170,7 +179,7 @@ class Renderer:
             TemplateError: the template refuses the messages.
         """
         arguments = self.validate(messages, tools, template_kwargs)
-        text = self.writer.write(self._roles.rename(messages), tools, arguments, is_open=False)
+        text = self.writer.write(self.place(messages), tools, arguments, is_open=False)
         return self._comparator.compare(text, ids)
 
     def parser(self, prompt_ids: TokenIds = NO_TOKENS, tools: Sequence[JsonObject] = ()) -> ReplyParser:

@@ -17,13 +17,14 @@ from typing import Any, Protocol
 from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering.message import get_role, write_json
+from turnkeeper.rendering.placement import count_head, is_instruction
 from turnkeeper.rendering.rule import Encoder, HistoryRule
 from turnkeeper.rendering.template import ChatTemplate
 
 ANCHOR = "\u2063turnkeeper-anchor\u2063"
 """The text of the synthetic assistant message: invisible separators around a word, so that no template writes it."""
-_TOOL: JsonObject = {"type": "function", "function": {"name": "look", "description": "", "parameters": {}}}
-_CALL: JsonObject = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+TOOL: JsonObject = {"type": "function", "function": {"name": "look", "description": "", "parameters": {}}}
+CALL: JsonObject = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 _QUESTION: Message = {"role": "user", "content": "\u2063turnkeeper-question\u2063"}
 
 
@@ -103,7 +104,7 @@ class TemplateWriter:
         try:
             text = self._template.render(stub, (), {}, is_open=False)
         except TemplateError:  # some templates cannot do without tools
-            text = self._template.render(stub, [_TOOL], {}, is_open=False)
+            text = self._template.render(stub, [TOOL], {}, is_open=False)
         if ANCHOR not in text:
             raise TemplateError("the template leaves the text of an assistant message out")
         return _cut(text)
@@ -111,13 +112,16 @@ class TemplateWriter:
     def read_call_end(self) -> str:
         """The text that the template ends with when the last message calls a tool; empty where it cannot."""
         try:
-            return _cut(self._template.render([_QUESTION, build_anchor([_CALL])], [_TOOL], {}, is_open=False))
+            return _cut(self._template.render([_QUESTION, build_anchor([CALL])], [TOOL], {}, is_open=False))
         except TemplateError:
             return ""
 
 
 class RuleWriter:
-    """Writes the head with the checkpoint's template and everything from the first assistant message by a rule."""
+    """Writes the beginning with the checkpoint's template, everything from the first assistant message by a rule.
+
+    So is everything from the first system message that does not lead: the template might leave it out.
+    """
 
     def __init__(self, template: ChatTemplate, rule: HistoryRule) -> None:
         """Keep both."""
@@ -129,8 +133,8 @@ class RuleWriter:
         self, messages: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any], *, is_open: bool
     ) -> str:
         """The whole conversation."""
-        split = next((index for index, message in enumerate(messages) if get_role(message) == "assistant"), None)
-        if split is None:
+        split = _find_split(messages)
+        if split == len(messages):
             return self.template.render(messages, tools, arguments, is_open=is_open)
         head = self._write_head(messages[:split], tools, arguments)
         history = self._rule.write(messages[split:], messages[:split], arguments)
@@ -216,6 +220,17 @@ def build_anchor(calls: Any) -> Message:
     """The synthetic assistant message, with the calls that the appended tool results answer."""
     message: JsonObject = {"role": "assistant", "content": ANCHOR}
     return {**message, "tool_calls": calls} if calls else message
+
+
+def _find_split(messages: Sequence[Message]) -> int:
+    """How many messages the template writes where a rule writes the rest."""
+    lead = count_head(messages)
+    by_rule = (
+        index
+        for index, message in enumerate(messages)
+        if get_role(message) == "assistant" or (index >= lead and is_instruction(message))
+    )
+    return next(by_rule, len(messages))
 
 
 def _cut(text: str) -> str:

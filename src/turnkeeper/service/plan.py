@@ -11,7 +11,7 @@ from turnkeeper.core.session import Session
 from turnkeeper.core.turn import Completion, Prompt
 from turnkeeper.engines import GenerateRequest
 from turnkeeper.ids import SessionId
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.routing import RoutingRows, RowsRequest, plan_rows
 from turnkeeper.service.budget import Budget, plan_budget
 from turnkeeper.service.prompt import join_prompt
@@ -57,6 +57,7 @@ def plan_generation(
     resolved: ResolvedRequest,
     prompt: Prompt,
     *,
+    messages: Sequence[Message],
     session_id: SessionId,
     rid: str,
     limit_tokens: int | None,
@@ -69,6 +70,7 @@ def plan_generation(
         pending: the turn.
         resolved: the request that the turn came from.
         prompt: the rendered prompt.
+        messages: the whole conversation as the prompt has it, system and developer messages placed.
         session_id: the routing key of the engine call.
         rid: names the engine call.
         limit_tokens: the most tokens of prompt and completion together; None for no limit.
@@ -87,7 +89,7 @@ def plan_generation(
             rid=rid,
             session_id=session_id,
             prompt_ids=prompt_ids,
-            messages=pending.messages,
+            messages=tuple(messages),
             tools=request.tools,
             sampling=_limit_tokens(request.sampling, budget),
             template_kwargs=prompt.template_kwargs,

@@ -138,6 +138,7 @@ class TurnService:
             pending,
             resolved,
             prompt,
+            messages=self._renderer.place(pending.messages),
             session_id=entry.id,
             rid=f"{entry.id[:8]}-{self._draw_bytes(12).hex()}",
             limit_tokens=choose_limit(entry.limit_tokens, self._context_length, *engine_limits),

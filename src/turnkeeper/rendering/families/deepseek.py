@@ -33,8 +33,9 @@ from turnkeeper.rendering.dsml import (
     refuse_effort,
 )
 from turnkeeper.rendering.families.deepseek_tools import write_tools_of_v4, write_tools_of_v32
-from turnkeeper.rendering.family import EVERY_ROLE, WITHOUT_SYSTEM, Family, Role
+from turnkeeper.rendering.family import Family
 from turnkeeper.rendering.message import find_reasoning, get_role, get_text, get_tool_calls
+from turnkeeper.rendering.placement import Placement, Role
 
 
 def _write_head(texts: Sequence[str], tools_text: str) -> str:
@@ -154,6 +155,9 @@ def _order_results(run: Sequence[Message], caller: Message | None) -> Sequence[M
 
 _OF_V32 = DsmlToolFormat(block="function_calls")
 _OF_V4 = DsmlToolFormat(block="tool_calls")
+_PLACEMENT = Placement(later_system=Role.USER, later_developer=Role.DEVELOPER)
+"""The system texts stand behind BOS, a developer message of the head among them. Behind the head nothing marks a system
+message, so that its text would run into the user's or the model's; a developer message is a user turn there."""
 
 DEEPSEEKV32 = Family(
     name="deepseekv32",
@@ -164,8 +168,7 @@ DEEPSEEKV32 = Family(
     spoken_markers=(THINKING.opening, THINKING.closing),
     stop_markers=(EOS,),
     reply_marker=ASSISTANT,
-    roles=EVERY_ROLE,
-    has_developer=True,
+    placement=_PLACEMENT,
     pinned={"drop_thinking": False},
     thinking_switches=SWITCHES,
     thinking=THINKING,
@@ -182,8 +185,7 @@ DEEPSEEKV4 = Family(
     spoken_markers=(THINKING.opening, THINKING.closing),
     stop_markers=(EOS,),
     reply_marker=ASSISTANT,
-    roles=WITHOUT_SYSTEM | {Role.DEVELOPER},
-    has_developer=True,
+    placement=_PLACEMENT,
     pinned={"drop_thinking": False},
     thinking_switches=SWITCHES,
     thinking=THINKING,

@@ -12,7 +12,7 @@ DEFAULT = Family(
     models="any other model, best effort",
     source="the checkpoint's own chat template",
     close=None,
-    roles=None,
+    placement=None,
     thinking=Thinking(),
     tools=JsonToolFormat(),
 )

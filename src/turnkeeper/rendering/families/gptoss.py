@@ -22,6 +22,7 @@ from turnkeeper.jsontypes import Message
 from turnkeeper.rendering.blockformat import BlockFormat, BlockHeader, BlockKind
 from turnkeeper.rendering.family import Family
 from turnkeeper.rendering.message import find_reasoning, get_role, get_text, get_tool_calls, write_arguments
+from turnkeeper.rendering.placement import Placement
 from turnkeeper.rendering.toolformat import ParsedToolCall, scan_object
 
 _RECIPIENT = re.compile(r"to=(?:functions\.)?(?P<name>[^\s<]+)")
@@ -105,6 +106,7 @@ GPTOSS = Family(
         read_header=read_header,
         read_call=read_call,
     ),
+    placement=Placement(is_head_joined=True),
     is_template_followed=False,
     rule=HarmonyRule(),
 )

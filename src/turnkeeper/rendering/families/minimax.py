@@ -8,7 +8,7 @@ r"""MiniMax M2.5 and M2.7: tags of its own, a newline behind the stop token.
 
 Facts: the chat template of MiniMax-M2 (PyPI ``llama-cpp-python``); M2.5 and M2.7 differ in the default system text,
 which the checkpoint's own template writes. Thinking before the last user message is dropped without an argument
-against it, and a system message in the middle is left out without a word: here it is refused.
+against it, and any system message but the first is left out without a word: here it is placed elsewhere.
 """
 
 import re
@@ -18,8 +18,9 @@ from itertools import groupby
 from typing import Any
 
 from turnkeeper.jsontypes import Message
-from turnkeeper.rendering.family import WITHOUT_SYSTEM, Family, Thinking
+from turnkeeper.rendering.family import Family, Thinking
 from turnkeeper.rendering.message import get_role, get_text, get_tool_calls, split_reasoning
+from turnkeeper.rendering.placement import AT_THE_HEAD
 from turnkeeper.rendering.xmlformat import XmlToolFormat
 
 
@@ -72,7 +73,7 @@ MINIMAX_M25 = Family(
     close="[e~[\n",
     stop_markers=("[e~[",),
     reply_marker="]~b]ai",
-    roles=WITHOUT_SYSTEM,
+    placement=AT_THE_HEAD,
     thinking=_THINKING,
     tools=_TOOLS,
     rule=MinimaxRule(thinking=_THINKING, tools=_TOOLS),

@@ -1,4 +1,4 @@
-"""Qwen3.5 and what came after it: tags for tool calls, stripped texts, no system message in the middle.
+"""Qwen3.5 and what came after it: tags for tool calls, stripped texts, no system message but the first.
 
 Facts: the chat templates of Qwen3.5, Qwen3.6 and Qwen3.8 as PyPI ``trl`` carries them. Qwen3.5 has no argument that
 keeps earlier thinking, so its history is written here; the later ones keep it with ``preserve_thinking``.
@@ -7,7 +7,8 @@ keeps earlier thinking, so its history is written here; the later ones keep it w
 from dataclasses import replace
 
 from turnkeeper.rendering.chatml import ChatmlRule
-from turnkeeper.rendering.family import WITHOUT_SYSTEM, Family, Thinking
+from turnkeeper.rendering.family import Family, Thinking
+from turnkeeper.rendering.placement import AT_THE_HEAD
 from turnkeeper.rendering.xmlformat import build_function_format
 
 _THINKING = Thinking()
@@ -20,7 +21,7 @@ QWEN35 = Family(
     close="<|im_end|>\n",
     stop_markers=("<|im_end|>", "<|endoftext|>"),
     reply_marker="<|im_start|>assistant",
-    roles=WITHOUT_SYSTEM,
+    placement=AT_THE_HEAD,
     thinking=_THINKING,
     tools=_TOOLS,
     rule=ChatmlRule(thinking=_THINKING, tools=_TOOLS, is_content_stripped=True, is_thinking_always=True),

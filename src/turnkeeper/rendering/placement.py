@@ -1,0 +1,105 @@
+r"""Where a chat format writes system and developer messages.
+
+Sessions store, match and show messages as clients sent them. Many chat templates take one system message at the very
+beginning and refuse or drop any other, so such a message is *placed* before it is written::
+
+    sent                  system A, developer B, user, assistant, system C, user
+    written in place      system A, system B,    user, assistant, system C, user
+    written at the head   system A\n\nB,         user, assistant, user <system-reminder>C</system-reminder>, user
+
+The *head* is the run of system and developer messages before the first message of another role. First prompts,
+appended messages, the canonical comparison, ``turnkeeper verify`` and the messages that go to the engine all use
+``Placement.place``. A message is placed by its role and by whether it belongs to the head, so nothing that comes later
+can move what a stored prompt already holds. Knows no template: `turnkeeper.rendering.roles` finds out what one does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from turnkeeper.jsontypes import Message
+from turnkeeper.rendering.message import get_role, get_text
+
+
+class Role(StrEnum):
+    """Who speaks."""
+
+    TOOL = "tool"
+    """The result of a tool call."""
+    USER = "user"
+    """The user, also right after another user message."""
+    SYSTEM = "system"
+    """Instructions."""
+    DEVELOPER = "developer"
+    """Instructions under their newer name."""
+    ASSISTANT = "assistant"
+    """The model, or an assistant message that nobody sampled here."""
+
+
+REMINDER = "<system-reminder>\n{text}\n</system-reminder>"
+"""How a system or developer message reads as a user message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """What becomes of system and developer messages under one format."""
+
+    is_head_joined: bool = False
+    """Whether the messages of the head become one, their texts an empty line apart."""
+    head_developer: Role = Role.SYSTEM
+    """The role under which a developer message of the head is written."""
+    later_system: Role = Role.SYSTEM
+    """The role of a system message behind the head; USER makes it a user message of its own, in reminder tags."""
+    later_developer: Role = Role.SYSTEM
+    """The same for a developer message."""
+
+    def place(self, messages: Sequence[Message], *, is_behind: bool = False) -> Sequence[Message]:
+        """The messages as the format writes them; those of other roles stay as they are.
+
+        Args:
+            messages: a whole conversation, or the messages that are appended to one.
+            is_behind: whether other messages stand before these, so that none of them belongs to the head.
+        """
+        head = 0 if is_behind else count_head(messages)
+        if not head and not any(is_instruction(message) for message in messages):
+            return messages
+        return [*self._place_head(messages[:head]), *(self._place_later(message) for message in messages[head:])]
+
+    def _place_head(self, head: Sequence[Message]) -> Sequence[Message]:
+        named = [_rename(message, self._find_head_role(message)) for message in head]
+        if not self.is_head_joined or len(named) < 2:
+            return named
+        texts = (get_text(message) for message in named)
+        return [{"role": get_role(named[0]), "content": "\n\n".join(text for text in texts if text)}]
+
+    def _find_head_role(self, message: Message) -> Role:
+        return self.head_developer if get_role(message) == Role.DEVELOPER else Role.SYSTEM
+
+    def _place_later(self, message: Message) -> Message:
+        if not is_instruction(message):
+            return message
+        role = self.later_developer if get_role(message) == Role.DEVELOPER else self.later_system
+        if role is not Role.USER:
+            return _rename(message, role)
+        return {"role": Role.USER.value, "content": REMINDER.format(text=get_text(message))}
+
+
+IN_PLACE = Placement()
+"""Every system message where it stands; a developer message is written as one."""
+AT_THE_HEAD = Placement(is_head_joined=True, later_system=Role.USER, later_developer=Role.USER)
+"""One system message at the very beginning and none behind it."""
+
+
+def is_instruction(message: Message) -> bool:
+    """Whether this is a system or developer message."""
+    return get_role(message) in (Role.SYSTEM, Role.DEVELOPER)
+
+
+def count_head(messages: Sequence[Message]) -> int:
+    """How many system and developer messages stand before the first message of another role."""
+    others = (index for index, message in enumerate(messages) if not is_instruction(message))
+    return next(others, len(messages))
+
+
+def _rename(message: Message, role: Role) -> Message:
+    return message if get_role(message) == role else {**message, "role": role.value}
