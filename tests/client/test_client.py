@@ -2,13 +2,22 @@
 
 1. A session lives as long as its block, whatever happens in it.
 2. Errors are the classes that the server raised; no server is an error of its own.
+3. Numbers of numpy arrive as numbers; a number that JSON cannot say is refused by its place before anything is sent.
 """
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
 import openai
 import pytest
 
 from httpkit import running_site
+from servicekit import user
 from turnkeeper.client import SessionClient
+from turnkeeper.client.client import SessionHandle
 from turnkeeper.client.failure import parse_failure
 from turnkeeper.errors import (
     CapacityError,
@@ -75,6 +84,72 @@ async def test_what_the_server_refuses_is_raised_here() -> None:
             await session.delete()
             with pytest.raises(SessionNotFoundError):
                 await session.samples()
+
+
+@asynccontextmanager
+async def _session_of_one_turn(version: str = "v2") -> AsyncGenerator[tuple[SessionHandle, str]]:
+    """A session, and the id of its one reply."""
+    async with running_site(use_session_server=version) as site, SessionClient(site.url).session() as session:
+        reply = await site.chat(f"/sessions/{session.session_id}", [user("a")])
+        yield session, reply.json()["id"]
+
+
+NUMBERS: dict[str, tuple[Any, Any]] = {
+    "float64": (np.float64(0.5), 0.5),
+    "float32": (np.float32(0.25), 0.25),
+    "float16": (np.float16(-1.5), -1.5),
+    "int64": (np.int64(3), 3),
+    "uint8": (np.uint8(200), 200),
+    "a mean": (np.array([1.0, 0.0]).mean(), 0.5),
+    "an array without axes": (np.array(2.5), 2.5),
+    "named numbers": ({"format": np.float32(1), "answer": np.int32(0)}, {"format": 1.0, "answer": 0}),
+    "a number of 30 digits": (10**30, 1e30),
+}
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_rewards_of_numpy_are_rewards(version: str) -> None:
+    async with _session_of_one_turn(version) as (session, response_id):
+        for name, (given, got) in NUMBERS.items():
+            batch = await session.samples(metadata={"reward": given})
+            assert batch.samples[0].reward == got, name
+            batch = await session.samples(metadata={"reward": 9}, rewards={response_id: given})
+            assert batch.samples[0].reward == got, name
+        batch = await session.samples(metadata={"scores": np.arange(3), "pair": (np.int8(1), [np.float32(2)])})
+        assert batch.samples[0].metadata["scores"] == [0, 1, 2]
+        assert batch.session_metadata["agent"]["pair"] == [1, [2.0]]
+
+
+UNSPEAKABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "NaN": ({"metadata": {"reward": float("nan")}}, "metadata.reward is nan"),
+    "infinity": ({"metadata": {"reward": float("inf")}}, "metadata.reward is inf"),
+    "minus infinity": ({"rewards": {"chatcmpl-0": float("-inf")}}, "rewards.chatcmpl-0 is -inf"),
+    "NaN of numpy": ({"metadata": {"reward": np.float32("nan")}}, "metadata.reward is nan"),
+    "NaN in an array": ({"metadata": {"scores": np.array([1.0, np.nan])}}, r"metadata.scores\[1\] is nan"),
+    "NaN among named numbers": ({"metadata": {"reward": {"a": np.float64("nan")}}}, "metadata.reward.a is nan"),
+    "a decimal": ({"metadata": {"reward": Decimal("0.5")}}, "cannot be written as JSON: Decimal"),
+    "a set": ({"metadata": {"tags": {1}}}, "cannot be written as JSON: set"),
+    "a boolean of numpy": ({"metadata": {"reward": np.bool_(True)}}, "must be a number or an object, got a boolean"),
+    "an array": ({"metadata": {"reward": np.ones(2)}}, "must be a number or an object, got a list"),
+    "an id of no turn": ({"rewards": {"chatcmpl-0": 1}}, "have the response id 'chatcmpl-0'"),
+}
+
+
+async def test_what_is_no_reward_is_refused_by_its_place() -> None:
+    async with _session_of_one_turn() as (session, _):
+        for given, message in UNSPEAKABLE.values():
+            with pytest.raises(RequestError, match=message):
+                await session.samples(**given)
+        assert (await session.samples()).samples[0].reward is None
+
+
+async def test_session_metadata_is_looked_through_as_well() -> None:
+    async with running_site() as site:
+        with pytest.raises(RequestError, match=r"metadata\.seed is nan"):
+            async with SessionClient(site.url).session(metadata={"seed": np.float32("nan")}):
+                pass
+        async with SessionClient(site.url).session(metadata={"seed": np.int64(7)}) as session:
+            assert (await session.info())["metadata"]["turnkeeper"]["metadata"] == {"seed": 7}
 
 
 async def test_no_server_is_an_error_of_its_own() -> None:

@@ -1,6 +1,7 @@
 """The server over real sockets.
 
-1. Sessions are made, listed, shown, ended; samples come as one payload; repeating a collect gives the same bytes.
+1. Sessions are made, listed, shown, ended; samples come as one payload; repeating a collect gives the same bytes and
+   counts nothing twice.
 2. Bad input gets its status, a message and a code, and changes nothing.
 3. Probes are answered without an engine call; health says how engines are.
 4. Other routes of a session pass through; those that generate or steer do not.
@@ -8,6 +9,7 @@
 """
 
 import asyncio
+import logging
 from typing import Any
 
 import aiohttp
@@ -150,7 +152,7 @@ async def test_bad_samples_requests_are_refused() -> None:
 @pytest.mark.parametrize("version", ["v1", "v2"])
 async def test_a_reward_is_a_number_or_an_object_under_both_histories(version: str) -> None:
     async with running_site(use_session_server=version) as site:
-        session = await site.create()
+        session = await site.create(metadata={"task": 7})
         await site.chat(session, [user("a")])
         for bad in ("1.0", True, [1.0]):
             reply = await site.call("POST", f"{session}/samples", {"metadata": {"reward": bad}})
@@ -159,9 +161,64 @@ async def test_a_reward_is_a_number_or_an_object_under_both_histories(version: s
         raw = b'{"metadata": {"reward": NaN}}'
         assert (await site.call("POST", f"{session}/samples", raw)).status == 400
         for good in (1, 0.5, {"a": 1}, None):
-            reply = await site.call("POST", f"{session}/samples", {"metadata": {"reward": good}})
-            [sample] = decode_samples(reply.body).samples
-            assert sample.reward == (good if version == "v2" else None)
+            body = {"metadata": {"reward": good, "stage": "final"}}
+            batch = decode_samples((await site.call("POST", f"{session}/samples", body)).body)
+            [sample] = batch.samples
+            assert sample.reward == good
+            assert sample.metadata["stage"] == "final"
+            assert sample.metadata["turnkeeper"]["session_metadata"] == {"task": 7}
+            assert batch.session_metadata["agent"] == body["metadata"]
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_a_turn_is_rewarded_by_the_id_of_its_reply(version: str) -> None:
+    async with running_site(use_session_server=version) as site:
+        session = await site.create()
+        first = (await site.chat(session, [user("a")])).json()
+        again = [user("a"), first["choices"][0]["message"], user("b")]
+        second = (await site.chat(session, again)).json()
+        body = {"metadata": {"reward": 0.25}, "rewards": {first["id"]: {"format": 1}, second["id"]: 2.0}}
+        [sample] = decode_samples((await site.call("POST", f"{session}/samples", body)).body).samples
+        assert sample.reward == 2.0
+        assert [turn["reward"] for turn in sample.metadata["turnkeeper"]["turns"]] == [{"format": 1}, 2.0]
+        assert [turn["response_id"] for turn in sample.metadata["turnkeeper"]["turns"]] == [first["id"], second["id"]]
+
+
+BAD_REWARDS: dict[str, tuple[object, str]] = {
+    "an unknown id": ({"chatcmpl-0": 1.0}, "0 turns of the session have the response id 'chatcmpl-0'"),
+    "a list": ([1.0], "rewards must be an object, got a list"),
+    "a text": ({"chatcmpl-0": "1.0"}, "rewards.chatcmpl-0 must be a number or an object, got a string"),
+    "null": ({"chatcmpl-0": None}, "rewards.chatcmpl-0 must be a number or an object, got null"),
+    "a boolean": ({"chatcmpl-0": True}, "rewards.chatcmpl-0 must be a number or an object, got a boolean"),
+}
+
+
+async def test_rewards_that_nobody_would_get_are_refused() -> None:
+    async with running_site() as site:
+        session = await site.create()
+        await site.chat(session, [user("a")])
+        for name, (rewards, message) in BAD_REWARDS.items():
+            reply = await site.call("POST", f"{session}/samples", {"rewards": rewards})
+            assert (reply.status, reply.json()["code"]) == (400, "request"), name
+            assert message in reply.json()["error"], name
+
+
+async def test_each_token_and_each_dropped_leaf_is_counted_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "turnkeeper.sessions")
+    async with running_site(use_session_server="v2") as site:
+        session = await site.create()
+        for text in ("a", "a", "b"):
+            await site.chat(session, [user(text)])
+            for _ in range(2):
+                assert (await site.call("POST", f"{session}/samples")).status == 200
+        text = (await site.call("GET", "/metrics")).body.decode()
+    metrics = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    collected = {key: float(value) for key, value in metrics.items() if key.startswith("turnkeeper_tokens_collected_t")}
+    assert sum(collected.values()) == float(metrics["turnkeeper_tokens_sampled_total"])
+    assert metrics['turnkeeper_leaves_dropped_total{cause="superseded"}'] == "1.0"
+    assert metrics["turnkeeper_collects_total"] == "6.0"
+    assert [record.getMessage().split(": ", 1)[1].split(" ")[0:2] for record in caplog.records] == [["turn", "0"]]
+    assert "superseded, turn 1 came in its place" in caplog.text
 
 
 async def test_an_engine_that_is_not_there_is_a_502_and_the_session_stays_usable() -> None:

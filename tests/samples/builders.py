@@ -9,7 +9,7 @@ from sessionkit import ask, assistant, user
 from turnkeeper.choices import OnToolsChange, OnTruncated
 from turnkeeper.core import Completion, FinishReason, Linear, Prompt, Session, Tree, Turn, VersionSpan
 from turnkeeper.core.tokens import TokenIds, freeze_ids
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.routing import RoutingRows
 from turnkeeper.samples import Collection, CollectOptions, collect, describe_tree, load_hooks, view_session
 
@@ -39,11 +39,19 @@ class Story:
         self._clock += 1.0
         return self._clock
 
-    def begin(self, parent: Turn | None = None, text: str | None = None):
-        """Ask something after a turn; texts are new unless given."""
+    def begin(
+        self,
+        parent: Turn | None = None,
+        text: str | None = None,
+        *,
+        messages: Sequence[Message] | None = None,
+        headers: dict[str, str] | None = None,
+    ):
+        """Ask something after a turn: messages, or a user's text, which is new unless given."""
         history = self.session.forest.path_messages(parent.id if parent else None)
         at = self.tick()
-        return self.session.begin(ask(*history, user(text or f"asked at {at}")), at=at)
+        asked = [user(text or f"asked at {at}")] if messages is None else messages
+        return self.session.begin(ask(*history, *asked, headers=headers or {}), at=at)
 
     def commit(
         self,
@@ -56,12 +64,13 @@ class Story:
         finish: FinishReason = FinishReason.STOP,
         versions: tuple[VersionSpan, ...] | None = None,
         delivered: bool = True,
+        reply: str | None = None,
         **fields: Any,
     ) -> Turn:
         completion = Completion(
             ids=freeze_ids(sampled),
             logprobs=np.array([-value / 10 for value in sampled] if logprobs is None else logprobs, dtype=np.float64),
-            message=assistant(f"reply {self.tick()}"),
+            message=assistant(reply or f"reply {self.tick()}"),
             finish_reason=finish,
             versions=versions or (VersionSpan(version="v1", start=0, stop=len(sampled)),),
             response_id=f"chat-{len(self.session.forest)}",
@@ -81,10 +90,12 @@ class Story:
         *,
         after: Turn | None = None,
         text: str | None = None,
+        messages: Sequence[Message] | None = None,
+        headers: dict[str, str] | None = None,
         **fields: Any,
     ) -> Turn:
         """One turn from request to record, nothing else in flight."""
-        return self.commit(self.begin(after, text), prompt, sampled, **fields)
+        return self.commit(self.begin(after, text, messages=messages, headers=headers), prompt, sampled, **fields)
 
     def metadata(self) -> JsonObject:
         """What GET would show."""

@@ -231,6 +231,7 @@ def test_a_turn_is_described_with_its_sampler_and_marks() -> None:
     (turn,) = _one(story).metadata["turnkeeper"]["turns"]
     assert turn == {
         "id": 0,
+        "response_id": "chat-0",
         "start": 0,
         "end": 2,
         "label": "root",

@@ -119,6 +119,31 @@ def _collect(story: Story, view: SessionView, **fields: object):
     )
 
 
+@pytest.mark.parametrize("policy", [LINEAR, TREE], ids=["linear", "tree"])
+def test_samples_say_what_their_session_was_created_with(policy) -> None:
+    story = _story(policy)
+    known = {**story.metadata(), "turnkeeper": {"metadata": {"task": 7}}}
+    collection = collect(
+        view_session(story.session),
+        session_metadata=known,
+        session_ledger=story.session.ledger,
+        decode=spell,
+        options=OPTIONS,
+    )
+    assert collection.samples[0].metadata["turnkeeper"]["session_metadata"] == {"task": 7}
+    assert "session_metadata" not in story.collect().samples[0].metadata["turnkeeper"]
+
+
+def test_what_became_of_each_turns_tokens_adds_up_to_the_whole() -> None:
+    collection = _story(TREE).collect(max_seq_len=5)
+    assert [each.trainable for each in collection.turn_ledgers] == [1, 1, 0]
+    assert [dict(each.dropped) for each in collection.turn_ledgers] == [
+        {"junction_trim": 1},
+        {},
+        {"over_max_seq_len": 1},
+    ]
+
+
 def test_mismatches_and_messages_go_with_their_leaf() -> None:
     story = _story(TREE)
     view = view_session(story.session, mismatches={TurnId(2): [{"type": "assistant_text"}]}, with_messages=True)

@@ -1,20 +1,19 @@
-"""The built-in pickers.
+"""The built-in pickers of our own.
 
-1. Where nothing is parallel, undelivered or a superseded root, the default picker keeps and orders exactly what the
-   reference trainer's rule does.
-2. Parallel leaves are kept; undelivered ones and superseded roots without children are left out.
-3. `keep_siblings` leaves out only what the agent never saw.
+1. The default picker leaves out what is rolled back; where every reply was delivered, nothing ran in parallel and no
+   request was repeated, that is the reference trainer's rule.
+2. `keep_siblings` leaves out only what the agent never saw.
+3. Both give the longest path first, and of equals the leaf that was committed last.
+4. Every sample says how many leaves were kept; a leaf that was kept although it is rolled back says so, and what was
+   dropped is listed with its cause.
 """
 
-from types import SimpleNamespace
-from typing import Any
-
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samples.builders import TREE, Story
+from samples.builders import LINEAR, OPTIONS, TREE, Story
 from turnkeeper.samples import CollectOptions, load_hooks
-from turnkeeper.samples.picker import drop_retries, keep_siblings
 
 KEEP = CollectOptions(hooks=load_hooks(picker="keep_siblings"))
 
@@ -30,39 +29,32 @@ def _path(parents: list[int | None], node: int | None) -> list[int]:
     return [] if node is None else [*_path(parents, parents[node]), node]
 
 
-def _leaf_samples(parents: list[int | None]) -> list[Any]:
-    leaves = [node for node in range(len(parents)) if node not in parents]
-    return [
-        SimpleNamespace(
-            metadata={
-                "leaf": {"node_id": leaf, "parent": parents[leaf], "path_node_ids": _path(parents, leaf)},
-                "turnkeeper": {"label": "extension", "delivered": True},
-            }
-        )
-        for leaf in leaves
-    ]
+def _tell(parents: list[int | None]) -> Story:
+    story = Story(TREE)
+    for node, parent in enumerate(parents):
+        story.say([1], [10 + node], after=None if parent is None else story.session.forest.turns[parent])
+    return story
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_forests())
 def test_the_default_picker_starts_from_the_reference_rule(parents: list[int | None]) -> None:
-    tree = {"nodes": [{"id": node, "parent": parent} for node, parent in enumerate(parents)]}
-    leaves = [node for node in range(len(parents)) if node not in parents]
     kept = [
         leaf
-        for leaf in leaves
-        if parents[leaf] is None or not any(parents[other] == parents[leaf] for other in range(leaf + 1, len(parents)))
+        for leaf in range(len(parents))
+        if leaf not in parents
+        and (parents[leaf] is None or all(parents[later] != parents[leaf] for later in range(leaf + 1, len(parents))))
     ]
     expected = sorted(kept, key=lambda leaf: (len(_path(parents, leaf)), leaf), reverse=True)
-    picked = drop_retries(_leaf_samples(parents), {"tree": tree})
-    assert [sample.metadata["leaf"]["node_id"] for sample in picked] == expected
+    assert _leaves(_tell(parents)) == expected
 
 
 @settings(max_examples=50, deadline=None)
 @given(_forests())
 def test_keeping_siblings_keeps_every_leaf(parents: list[int | None]) -> None:
-    samples = _leaf_samples(parents)
-    assert {id(sample) for sample in keep_siblings(samples, {})} == {id(sample) for sample in samples}
+    leaves = [leaf for leaf in range(len(parents)) if leaf not in parents]
+    expected = sorted(leaves, key=lambda leaf: (len(_path(parents, leaf)), leaf), reverse=True)
+    assert _leaves(_tell(parents), KEEP) == expected
 
 
 def _leaves(story: Story, options: CollectOptions | None = None) -> list[int]:
@@ -107,6 +99,21 @@ def test_an_undelivered_leaf_is_left_out() -> None:
     assert story.collect().ledger.dropped == {"not_picked": 1, "undelivered": 1}
 
 
+@pytest.mark.parametrize("options", [OPTIONS, KEEP], ids=["drop_retries", "keep_siblings"])
+@pytest.mark.parametrize("after_root", [True, False], ids=["siblings", "roots"])
+def test_of_two_equal_requests_the_first_stays_where_the_second_was_never_delivered(
+    after_root: bool, options: CollectOptions
+) -> None:
+    story = Story(TREE)
+    root = story.say([1], [11]) if after_root else None
+    first = story.say([2], [12, 13], after=root, text="again")
+    lost = story.say([2], [14], after=root, text="again", delivered=False)
+    collection = story.collect(options)
+    assert [sample.metadata["leaf"]["node_id"] for sample in collection.samples] == [first.id]
+    assert collection.ledger.dropped == {"undelivered": 1}
+    assert [(leaf.turn_id, leaf.cause) for leaf in collection.dropped_leaves] == [(lost.id, "undelivered")]
+
+
 def test_a_superseded_root_without_children_is_left_out() -> None:
     story = Story(TREE)
     story.say([1], [11], text="hello")
@@ -127,3 +134,60 @@ def test_another_root_is_kept() -> None:
     story.say([1], [11], text="a title, please")
     story.say([1], [12], text="hello")
     assert _leaves(story) == [1, 0]
+
+
+def test_a_kept_leaf_that_is_rolled_back_says_so_and_how_many_were_kept() -> None:
+    story = Story(TREE)
+    root = story.say([1], [11])
+    story.say([2], [12], after=root, text="again")
+    story.say([2], [13], after=root, text="again")
+    own = [sample.metadata["turnkeeper"] for sample in story.collect(KEEP).samples]
+    assert [each["rollout_leaves"] for each in own] == [2, 2]
+    assert [each.get("rolled_back") for each in own] == [None, {"cause": "superseded", "by": 2}]
+    (kept,) = story.collect().samples
+    assert kept.metadata["turnkeeper"]["rollout_leaves"] == 1
+
+
+def _several_drops() -> Story:
+    """Leaf 1 was rejected, 2 superseded, 3 lost, 4 kept, 5 too long for 9 tokens."""
+    story = Story(TREE)
+    root = story.say([1], [11])
+    story.say([2], [12], after=root, text="a")
+    story.say([2], [13], after=root, text="b")
+    story.say([2], [14], after=root, text="b", delivered=False)
+    story.say([2], [15], after=root, text="b")
+    story.say(list(range(20, 30)), [16], text="another root")
+    return story
+
+
+def test_what_was_dropped_is_listed_by_cause() -> None:
+    collection = _several_drops().collect(max_seq_len=9)
+    assert collection.session_metadata["turnkeeper"]["dropped_leaves"] == [
+        {"node_id": 1, "response_id": "chat-1", "cause": "input_changed", "by": 2},
+        {"node_id": 2, "response_id": "chat-2", "cause": "superseded", "by": 4},
+        {"node_id": 3, "response_id": "chat-3", "cause": "undelivered"},
+        {"node_id": 5, "response_id": "chat-5", "cause": "over_max_seq_len"},
+    ]
+    assert [leaf.describe() for leaf in collection.dropped_leaves][1:3] == [
+        "turn 2 (chat-2) ends no sample: superseded, turn 4 came in its place",
+        "turn 3 (chat-3) ends no sample: undelivered",
+    ]
+    assert collection.ledger.unaccounted == 0
+
+
+def test_what_a_picker_of_the_users_drops_is_not_picked() -> None:
+    story = Story(TREE)
+    story.say([1], [11], text="one")
+    story.say([1], [12], text="two")
+    collection = story.collect(CollectOptions(hooks=load_hooks(picker="samples.hookbox.first_only")))
+    assert [(leaf.turn_id, leaf.cause) for leaf in collection.dropped_leaves] == [(1, "not_picked")]
+
+
+def test_a_linear_session_lists_what_was_retried() -> None:
+    story = Story(LINEAR)
+    first = story.say([1], [11])
+    story.say([2], [12], after=first, text="again")
+    story.say([2], [13], after=first, text="again")
+    collection = story.collect()
+    assert [(leaf.turn_id, leaf.cause) for leaf in collection.dropped_leaves] == [(1, "superseded")]
+    assert collection.samples[0].metadata["turnkeeper"]["rollout_leaves"] == 1

@@ -3,7 +3,8 @@
 Every token id is used once, so that a plain dictionary from id to its origin is the oracle: it is filled while the
 history is told, and never asks the code under test.
 
-1. Once: every sampled token is trainable, masked or dropped exactly once, and trains in at most one sample.
+1. Once: every sampled token is trainable, masked or dropped exactly once, and trains in at most one sample; every leaf
+   ends exactly one sample or is dropped for a cause, whether it was retried, lost, a summary or another agent's.
 2. Parallel: mask, logprobs, versions and rows belong to the tokens they stand beside.
 3. Decode-time truth: a row is that of the first call on the path that fed the token.
 4. A longer budget extends the sample of a shorter one.
@@ -24,7 +25,16 @@ from turnkeeper.core import FinishReason, Linear, Tree, Turn
 from turnkeeper.routing import RoutingShape, plan_rows, take_patch
 from turnkeeper.samples import CollectOptions, Sample, decode_samples, load_hooks
 
-PICKERS = ("drop_retries", "keep_siblings", "samples.hookbox.first_only")
+PICKERS = (
+    "drop_retries",
+    "keep_siblings",
+    "drop_retries_same_prompt",
+    "drop_rolled_back_leaves",
+    "miles.rollout.session.v2.picker_hub.drop_retries",
+    "samples.hookbox.first_only",
+)
+SUB_AGENT = {"x-claude-code-agent-id": "a7"}
+SUMMARY = "the tests pass and the page is mended"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +49,11 @@ class Step:
     finish: FinishReason
     is_delivered: bool
     has_bad_row: bool
+    asked: str
+    """What the user says; empty for something that nobody said before."""
+    reply: str
+    """Empty for something that nobody said before."""
+    is_sub_agent: bool
 
 
 steps = st.builds(
@@ -50,6 +65,9 @@ steps = st.builds(
     finish=st.sampled_from([FinishReason.STOP, FinishReason.STOP, FinishReason.TOOL_CALLS, FinishReason.LENGTH]),
     is_delivered=st.integers(0, 5).map(bool),
     has_bad_row=st.integers(0, 9).map(lambda roll: roll == 0),
+    asked=st.sampled_from(["", "", "again", f"go on: {SUMMARY}"]),
+    reply=st.sampled_from(["", "", SUMMARY]),
+    is_sub_agent=st.integers(0, 4).map(lambda roll: roll == 0),
 )
 
 
@@ -91,6 +109,9 @@ def tell(policy: Linear | Tree, told_steps: list[Step], *, is_linear: bool) -> T
             prompt,
             sampled,
             after=parent,
+            text=step.asked,
+            reply=step.reply and f"{step.reply}, says turn {number}",
+            headers=SUB_AGENT if step.is_sub_agent else None,
             trim=trim,
             finish=step.finish,
             logprobs=logprobs,
@@ -132,6 +153,10 @@ def test_every_sampled_token_counts_once(
     assert ledger.sampled == ledger.trainable + sum(ledger.masked.values()) + sum(ledger.dropped.values())
     in_samples = {token for sample in samples for token in sample.tokens.tolist()} & set(told.logprobs)
     assert len(in_samples) == ledger.trainable + sum(ledger.masked.values())
+    ends = {sample.metadata["leaf"]["node_id"] for sample in samples}
+    dropped = {leaf.turn_id for leaf in collection.dropped_leaves}
+    assert ends | dropped == set(told.story.session.forest.leaves())
+    assert len(ends) + len(collection.dropped_leaves) == len(told.story.session.forest.leaves())
 
 
 @settings(max_examples=120, deadline=None)

@@ -6,10 +6,10 @@
 
 import pytest
 
-from samples.builders import LINEAR, OPTIONS, TREE, Story, spell
+from samples.builders import LINEAR, TREE, Story, spell
 from turnkeeper.core import DropReason, FinishReason, MaskReason
-from turnkeeper.samples import CollectOptions, EmptyReason, SampleStatus, collect, view_session
-from turnkeeper.samples.reference import METADATA, OWN_METADATA, render_samples
+from turnkeeper.samples import CollectOptions, EmptyReason, SampleStatus, collect, load_hooks, view_session
+from turnkeeper.samples.reference import METADATA, OWN_METADATA, SESSION_METADATA, render_samples
 from turnkeeper.samples.wire import FIELDS
 
 PAGE = render_samples()
@@ -28,18 +28,24 @@ def test_every_member_is_on_the_page_with_its_meaning(kind: type) -> None:
 def test_no_sample_carries_metadata_that_the_page_does_not_name(policy) -> None:
     story = Story(policy)
     first = story.say([1], [11], finish=FinishReason.LENGTH)
-    story.say([2], [12], after=first)
-    view = view_session(story.session, mismatches={story.session.live_leaves()[0]: []}, with_messages=True)
+    story.say([2], [12], after=first, text="again")
+    story.say([2], [13], after=first, text="again", delivered=policy is TREE)
+    leaves = story.session.live_leaves()
+    view = view_session(story.session, mismatches={leaf: [] for leaf in leaves}, with_messages=True)
     known, own, seen = {key for key, *_ in METADATA}, {key for key, *_ in OWN_METADATA}, set()
+    hooks = load_hooks(picker="keep_siblings")
     for past_truncation in (False, True):
-        options = CollectOptions(hooks=OPTIONS.hooks, past_truncation=past_truncation)
-        (sample,) = collect(
-            view, session_metadata=story.metadata(), session_ledger=story.session.ledger, decode=spell, options=options
+        samples = collect(
+            view,
+            session_metadata=story.metadata() | {"turnkeeper": {"metadata": {"task": 7}}},
+            session_ledger=story.session.ledger,
+            decode=spell,
+            options=CollectOptions(hooks=hooks, past_truncation=past_truncation),
         ).samples
-        assert set(sample.metadata) <= known
-        seen |= set(sample.metadata["turnkeeper"])
+        assert [sample for sample in samples if not set(sample.metadata) <= known] == []
+        seen |= {key for sample in samples for key in sample.metadata["turnkeeper"]}
     assert seen == own
 
 
 def test_every_metadata_key_is_on_the_page() -> None:
-    assert [key for key, *_ in (*METADATA, *OWN_METADATA) if f"| `{key}` |" not in PAGE] == []
+    assert [key for key, *_ in (*METADATA, *OWN_METADATA, *SESSION_METADATA) if f"| `{key}` |" not in PAGE] == []

@@ -1,6 +1,6 @@
 """Hooks: loading, running, checking.
 
-1. Built-in names, import paths and the reference's default paths load; anything else is refused with the option.
+1. Built-in names, import paths and the reference's own paths load; anything else is refused with the option.
 2. Hooks see the reference's attribute names and lists.
 3. A picker selects only; a postprocessor may mask, score and describe, on copies too; all else is a HookError (422)
    that names the hook.
@@ -27,11 +27,12 @@ from turnkeeper.samples import (
     collect,
     decode_samples,
     load_hooks,
+    reference_picker,
     view_session,
 )
 from turnkeeper.samples.draft import DraftSample
 from turnkeeper.samples.picker import drop_retries, keep_siblings
-from turnkeeper.samples.postprocessor import default_postprocess
+from turnkeeper.samples.postprocessor import default_postprocess, non_positive_attempts, reference_postprocess
 from turnkeeper.samples.select import Hook
 
 MILES = "miles.rollout.session.v2"
@@ -42,8 +43,13 @@ MILES = "miles.rollout.session.v2"
     [
         ("drop_retries", drop_retries),
         ("keep_siblings", keep_siblings),
-        (f"{MILES}.picker_hub.drop_retries", drop_retries),
-        (f"{MILES}.picker_hub.drop_retries.drop_retries", drop_retries),
+        ("drop_retries_same_prompt", reference_picker.drop_retries_same_prompt),
+        ("drop_rolled_back_leaves", reference_picker.drop_rolled_back_leaves),
+        (f"{MILES}.picker_hub.drop_retries", reference_picker.drop_retries),
+        (f"{MILES}.picker_hub.drop_retries.drop_retries", reference_picker.drop_retries),
+        (f"{MILES}.picker_hub.drop_retries_same_prompt", reference_picker.drop_retries_same_prompt),
+        (f"{MILES}.picker_hub.drop_same_prompt_retries", reference_picker.drop_retries_same_prompt),
+        (f"{MILES}.picker_hub.drop_rolled_back_leaves", reference_picker.drop_rolled_back_leaves),
     ],
 )
 def test_a_picker_is_found_by_name(path: str, function: Callable[..., Any]) -> None:
@@ -51,15 +57,17 @@ def test_a_picker_is_found_by_name(path: str, function: Callable[..., Any]) -> N
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("path", "function"),
     [
-        "default_postprocess",
-        f"{MILES}.postprocessor_hub.default_postprocess",
-        f"{MILES}.postprocessor_hub.default_postprocess.default_postprocess",
+        ("default_postprocess", default_postprocess),
+        ("non_positive_attempts", non_positive_attempts),
+        (f"{MILES}.postprocessor_hub.default_postprocess", reference_postprocess),
+        (f"{MILES}.postprocessor_hub.default_postprocess.default_postprocess", reference_postprocess),
+        (f"{MILES}.postprocessor_hub.non_positive_attempts", non_positive_attempts),
     ],
 )
-def test_a_postprocessor_is_found_by_name(path: str) -> None:
-    assert load_hooks(postprocessor=path).postprocessor.function is default_postprocess
+def test_a_postprocessor_is_found_by_name(path: str, function: Callable[..., Any]) -> None:
+    assert load_hooks(postprocessor=path).postprocessor.function is function
     assert "miles" not in sys.modules
 
 

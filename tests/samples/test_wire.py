@@ -77,9 +77,12 @@ def test_a_payload_is_what_the_contract_says() -> None:
     }
 
 
-def test_a_tree_session_sends_the_reward_too() -> None:
-    _, meta = _read(encode_samples([_sample(reward=0.5)], {}, history=HistoryKind.TREE).to_bytes())
-    assert meta["samples"][0]["reward"] == 0.5
+def test_a_linear_session_leaves_out_a_reward_that_is_null() -> None:
+    for history in HistoryKind:
+        _, meta = _read(encode_samples([_sample(reward=0.5)], {}, history=history).to_bytes())
+        assert meta["samples"][0]["reward"] == 0.5
+    _, meta = _read(encode_samples([_sample()], {}, history=HistoryKind.TREE).to_bytes())
+    assert meta["samples"][0]["reward"] is None
 
 
 @pytest.mark.parametrize("reason", list(EmptyReason))

@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 import orjson
 
+from turnkeeper.client.body import encode_body
 from turnkeeper.client.failure import parse_failure
 from turnkeeper.errors import ServerUnreachableError, TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
@@ -43,27 +44,39 @@ class SessionHandle:
         return self._url
 
     async def samples(
-        self, *, max_seq_len: int | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        *,
+        max_seq_len: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        rewards: Mapping[str, Any] | None = None,
     ) -> SampleBatch:
         """Collect the session's training samples; the session stays open and repeating this gives the same.
 
+        Numbers may be those of numpy or torch.
+
         Args:
             max_seq_len: cut every sample to so many tokens.
-            metadata: goes into the samples under ``agent``; its ``reward`` becomes theirs (tree histories).
+            metadata: comes back with the samples; its ``reward`` becomes the reward of each.
+            rewards: rewards of single turns, a number or an object each, by the id of the reply that the agent got.
+                That of a sample's last turn is the sample's own, in place of ``metadata["reward"]``.
 
         Raises:
+            RequestError: a reward or another number is not finite, or a reward names no turn of the session.
             AssemblyError: the turns do not make samples.
             SessionNotFoundError: the session is gone.
         """
-        return decode_samples(await self.samples_payload(max_seq_len=max_seq_len, metadata=metadata))
+        return decode_samples(await self.samples_payload(max_seq_len=max_seq_len, metadata=metadata, rewards=rewards))
 
     async def samples_payload(
-        self, *, max_seq_len: int | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        *,
+        max_seq_len: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        rewards: Mapping[str, Any] | None = None,
     ) -> bytes:
         """The same, as the safetensors payload that came: for files, queues and `decode_samples` later."""
-        body: JsonObject = {"max_seq_len": max_seq_len}
-        if metadata is not None:
-            body["metadata"] = dict(metadata)
+        given = {"max_seq_len": max_seq_len, "metadata": metadata, "rewards": rewards}
+        body = {name: value for name, value in given.items() if value is not None}
         return await request(self._http, "POST", f"{self._url}/samples", body)
 
     async def info(self) -> JsonObject:
@@ -149,10 +162,11 @@ async def request(http: aiohttp.ClientSession, method: str, url: str, body: Json
     """One call of the control plane.
 
     Raises:
+        RequestError: the body holds what JSON cannot say.
         TurnkeeperError: the server's error, by its class.
         ServerUnreachableError: no answer.
     """
-    data = None if body is None else orjson.dumps(body)
+    data = None if body is None else encode_body(body)
     headers = {"content-type": "application/json"} if data is not None else {}
     try:
         async with http.request(method, url, data=data, headers=headers) as response:

@@ -150,9 +150,9 @@ class History(Section):
     sample_past_truncation: bool = False
     """Let samples go on behind a truncated turn, flagged; otherwise they end there."""
     session_sample_picker_path: str = "drop_retries"
-    """Which leaves become samples under v2: drop_retries, keep_siblings, or an import path."""
+    """Which leaves become samples under v2: drop_retries, keep_siblings, another built-in name or an import path."""
     session_sample_postprocessor_path: str = "default_postprocess"
-    """What happens to picked samples under v2: default_postprocess, or an import path."""
+    """What happens to picked samples under v2: default_postprocess, another built-in name or an import path."""
     save_debug_trajectory_data: Annotated[bool, BeforeValidator(_is_given)] = False
     """Put each sample's messages into its metadata."""
 

@@ -94,6 +94,10 @@ class Forest:
         those that the agent was shown."""
         return self._segments[turn_id]
 
+    def asking(self, turn_id: TurnId) -> bytes:
+        """A digest of what the turn asks of its parent, and for which agent: equal digests ask the same."""
+        return self._askings[turn_id]
+
     def label(self, turn_id: TurnId) -> Label:
         """What it is among its siblings: superseded before parallel, before root, branch and extension."""
         turn = self.get(turn_id)

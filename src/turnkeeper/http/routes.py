@@ -5,7 +5,7 @@ A handler parses, calls the service and renders; what it raises becomes a respon
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs, quote
 
 from turnkeeper.engines import RelayRequest
@@ -17,6 +17,7 @@ from turnkeeper.http.jsonbody import describe_json, encode_json, parse_optional_
 from turnkeeper.http.passthrough import check_passage
 from turnkeeper.jsontypes import JsonObject, is_number, is_object
 from turnkeeper.metrics.metrics import CONTENT_TYPE
+from turnkeeper.samples import Reward
 from turnkeeper.service.control import parse_pause_mode
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.settings import parse_length, parse_new_session
@@ -24,7 +25,7 @@ from turnkeeper.service.settings import parse_length, parse_new_session
 Handle: TypeAlias = Callable[[Exchange], Awaitable[None]]
 
 SAMPLES_HEADERS = {"content-type": "application/octet-stream"}
-_SAMPLES_FIELDS = ("max_seq_len", "metadata")
+_SAMPLES_FIELDS = ("max_seq_len", "metadata", "rewards")
 _PAGE = 1000
 
 
@@ -83,11 +84,12 @@ class Routes:
         """``POST /sessions/{id}/samples``."""
         self._check_key(exchange)
         body = await self._read_object(exchange)
-        metadata = _read_samples_metadata(body)
+        _check_names(body)
         payload = await self._service.collect(
             exchange.path_params["session_id"],
             max_seq_len=parse_length(body.get("max_seq_len"), "max_seq_len"),
-            agent_metadata=metadata,
+            agent_metadata=_read_samples_metadata(body.get("metadata")),
+            rewards=_read_rewards(body.get("rewards")),
         )
         headers = {**SAMPLES_HEADERS, "content-length": str(payload.size_bytes)}
         await exchange.start(200, headers.items())
@@ -170,21 +172,36 @@ async def _send_json(exchange: Exchange, value: JsonObject) -> None:
     await exchange.respond(200, body, JSON_HEADERS)
 
 
-def _read_samples_metadata(body: JsonObject) -> JsonObject | None:
+def _check_names(body: JsonObject) -> None:
     for name in body:
         if name not in _SAMPLES_FIELDS:
-            raise RequestError(f"{name} is not a field of samples", hint="known: max_seq_len, metadata", param=name)
-    metadata = body.get("metadata")
-    if metadata is not None and not is_object(metadata):
+            known = ", ".join(_SAMPLES_FIELDS)
+            raise RequestError(f"{name} is not a field of samples", hint=f"known: {known}", param=name)
+
+
+def _read_samples_metadata(metadata: Any) -> JsonObject | None:
+    if metadata is None:
+        return None
+    if not is_object(metadata):
         raise RequestError("metadata must be an object", param="metadata")
-    reward = metadata.get("reward") if metadata is not None else None
-    if not (reward is None or is_number(reward) or is_object(reward)):
-        raise RequestError(
-            f"metadata.reward must be a number or an object, got {describe_json(reward)}",
-            hint="other keys of metadata hold anything",
-            param="metadata.reward",
-        )
+    if metadata.get("reward") is not None:
+        _read_reward(metadata["reward"], "metadata.reward", hint="other keys of metadata hold anything")
     return metadata
+
+
+def _read_rewards(rewards: Any) -> dict[str, Reward]:
+    if rewards is None:
+        return {}
+    hint = "rewards holds a reward for each response id; metadata.reward is that of all samples"
+    if not is_object(rewards):
+        raise RequestError(f"rewards must be an object, got {describe_json(rewards)}", hint=hint, param="rewards")
+    return {name: _read_reward(reward, f"rewards.{name}", hint=hint) for name, reward in rewards.items()}
+
+
+def _read_reward(reward: Any, name: str, *, hint: str) -> Reward:
+    if not (is_number(reward) or is_object(reward)):
+        raise RequestError(f"{name} must be a number or an object, got {describe_json(reward)}", hint=hint, param=name)
+    return reward
 
 
 def _read_forward(body: JsonObject) -> bool:

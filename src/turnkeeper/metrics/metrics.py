@@ -77,12 +77,12 @@ class Metrics:
             return name
         return "other"
 
-    def record_collect(self, ledger: Ledger) -> None:
-        """Count what the samples of one collect hold."""
+    def record_collect(self, fresh: Ledger) -> None:
+        """Count a collect and what became of the tokens of the turns that no earlier collect has seen."""
         self.count("turnkeeper_collects")
-        self.count("turnkeeper_tokens_collected", ledger.trainable, fate="trainable")
-        self.count("turnkeeper_tokens_collected", sum(ledger.masked.values()), fate="masked")
-        self.count("turnkeeper_tokens_collected", sum(ledger.dropped.values()), fate="dropped")
+        self.count("turnkeeper_tokens_collected", fresh.trainable, fate="trainable")
+        self.count("turnkeeper_tokens_collected", sum(fresh.masked.values()), fate="masked")
+        self.count("turnkeeper_tokens_collected", sum(fresh.dropped.values()), fate="dropped")
 
     def render(self) -> bytes:
         """Everything in the Prometheus text format."""

@@ -2,7 +2,7 @@
 
 from turnkeeper.samples.collect import Collection, CollectOptions, collect
 from turnkeeper.samples.describe import describe_tree, describe_turn
-from turnkeeper.samples.sample import Sample, SampleStatus
+from turnkeeper.samples.sample import Reward, Sample, SampleStatus
 from turnkeeper.samples.select import Hooks, load_hooks
 from turnkeeper.samples.view import SessionView, view_session
 from turnkeeper.samples.wire import (
@@ -18,6 +18,7 @@ __all__ = [
     "Collection",
     "EmptyReason",
     "Hooks",
+    "Reward",
     "Sample",
     "SampleBatch",
     "SampleStatus",

@@ -72,7 +72,9 @@ def _mark(assembled: AssembledPath, sample: Sample, trained: Mapping[TurnId, NDA
     return KeptSample(assembled=assembled, sample=sample, reasons_R=reasons_R)
 
 
-def account(view: SessionView, kept: Iterable[KeptSample], empty: Iterable[tuple[TurnId, ...]] = ()) -> Ledger:
+def account(
+    view: SessionView, kept: Iterable[KeptSample], empty: Iterable[tuple[TurnId, ...]] = ()
+) -> tuple[Ledger, ...]:
     """Count every sampled token of the committed turns.
 
     Args:
@@ -81,7 +83,7 @@ def account(view: SessionView, kept: Iterable[KeptSample], empty: Iterable[tuple
         empty: paths of which the length limit leaves nothing.
 
     Returns:
-        A ledger without ``sampled``, which is the session's own term.
+        One ledger for each turn, in commit order, without ``sampled``, which is the session's own term.
     """
     fates = {
         turn.id: np.full(len(turn.completion.ids), _RANK[_find_drop(view, turn.id)], dtype=np.uint8)
@@ -92,7 +94,11 @@ def account(view: SessionView, kept: Iterable[KeptSample], empty: Iterable[tuple
             np.maximum(fates[turn], _RANK[DropReason.OVER_MAX_SEQ_LEN], out=fates[turn])
     for each in kept:
         _raise_fates(fates, each)
-    counts = np.bincount(np.concatenate([*fates.values(), np.empty(0, np.uint8)]), minlength=len(_RANKED))
+    return tuple(_count(fate) for fate in fates.values())
+
+
+def _count(fate: NDArray[np.uint8]) -> Ledger:
+    counts = np.bincount(fate, minlength=len(_RANKED))
     found = {fate: int(count) for fate, count in zip(_RANKED, counts, strict=True) if count}
     return Ledger(
         trainable=found.get(_TRAINABLE, 0),

@@ -4,19 +4,23 @@ Reads a view and changes nothing: collecting again gives the same bytes. Pure an
 beside the event loop.
 """
 
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from turnkeeper.choices import HistoryKind, OnRecomputed
-from turnkeeper.core import Ledger
+from turnkeeper.core import DropReason, Ledger
+from turnkeeper.errors import RequestError
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples.account import KeptSample, account, mark_reasons
 from turnkeeper.samples.assemble import AssembledPath, Decode, assemble_path
-from turnkeeper.samples.describe import OWN_KEY, describe_leaf, describe_lifecycle, describe_masked, describe_own
+from turnkeeper.samples.describe import describe_leaf, describe_lifecycle, describe_masked, describe_own
 from turnkeeper.samples.draft import DraftSample
-from turnkeeper.samples.sample import Sample
+from turnkeeper.samples.rollback import Rollback, find_rollbacks
+from turnkeeper.samples.sample import OWN_KEY, Reward, Sample
 from turnkeeper.samples.select import Hooks, load_hooks, run_hooks
 from turnkeeper.samples.truncate import choose_cut
 from turnkeeper.samples.view import SessionView, lay_out
@@ -40,6 +44,35 @@ class CollectOptions:
         return cls(hooks=load_hooks())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedLeaf:
+    """A turn without children that is the end of no sample."""
+
+    turn_id: TurnId
+    response_id: str
+    rollback: Rollback | None
+    """Why the agent did not go on from it; None where it might have."""
+    is_over_length: bool
+    """Whether the length limit leaves nothing of its path."""
+
+    @property
+    def cause(self) -> str:
+        """Why it is the end of no sample."""
+        if self.rollback is not None:
+            return str(self.rollback.cause)
+        return str(DropReason.OVER_MAX_SEQ_LEN if self.is_over_length else DropReason.NOT_PICKED)
+
+    def describe(self) -> str:
+        """One sentence for a person."""
+        by = "" if self.rollback is None or self.rollback.by is None else f", turn {self.rollback.by} came in its place"
+        return f"turn {self.turn_id} ({self.response_id}) ends no sample: {self.cause}{by}"
+
+    def to_json(self) -> JsonObject:
+        """Its turn, the cause, and the turn that came in its place, where there is one."""
+        rollback = {} if self.rollback is None else self.rollback.to_json()
+        return {"node_id": int(self.turn_id), "response_id": self.response_id, "cause": self.cause} | rollback
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Collection:
     """What one collect gives."""
@@ -48,13 +81,25 @@ class Collection:
     samples: tuple[Sample, ...]
     session_metadata: JsonObject
     """As given, with ``turnkeeper.accounting`` filled in, under tree also ``agent``."""
+    agent_metadata: JsonObject | None
+    """``metadata`` of the request where the session is linear: no hook has put it into the samples."""
     empty_reason: EmptyReason | None
     ledger: Ledger
     """The session's terms and those of the samples; ``unaccounted`` is 0."""
+    turn_ledgers: tuple[Ledger, ...]
+    """What became of the tokens of each turn, in commit order; without ``sampled``."""
+    dropped_leaves: tuple[DroppedLeaf, ...]
+    """In commit order."""
 
     def encode(self) -> SamplesPayload:
         """The reply."""
-        return encode_samples(self.samples, self.session_metadata, self.empty_reason, history=self.history)
+        return encode_samples(
+            self.samples,
+            self.session_metadata,
+            self.empty_reason,
+            history=self.history,
+            agent_metadata=self.agent_metadata,
+        )
 
 
 def collect(
@@ -66,6 +111,7 @@ def collect(
     options: CollectOptions,
     max_seq_len: int | None = None,
     agent_metadata: JsonObject | None = None,
+    rewards: Mapping[str, Reward] | None = None,
 ) -> Collection:
     """Make the samples of a session.
 
@@ -76,45 +122,72 @@ def collect(
         decode: token ids to text, special tokens kept.
         options: the server's.
         max_seq_len: the budget of one sample in tokens; None for none.
-        agent_metadata: ``metadata`` of the request; only a tree session reads it.
+        agent_metadata: ``metadata`` of the request.
+        rewards: rewards of single turns, by the id of their reply. That of a leaf's last turn is the leaf's own.
 
     Raises:
+        RequestError: a reward names no turn, or several.
         AssemblyError: turns do not make a sample.
         HookError: a hook raised or broke its contract.
     """
+    rewards = rewards or {}
+    _check_rewards(view, rewards)
     is_tree = view.history is HistoryKind.TREE
     if is_tree and agent_metadata is not None:
         session_metadata = {**session_metadata, "agent": agent_metadata}
+    rollbacks = find_rollbacks(view)
     paths: dict[TurnId, AssembledPath] = {}
-    empty: list[tuple[TurnId, ...]] = []
+    empty: dict[TurnId, tuple[TurnId, ...]] = {}
     for leaf in view.leaves:
         path = view.trace(leaf)
         stretches = lay_out(path)
         cut = choose_cut(stretches, max_seq_len=max_seq_len, past_truncation=options.past_truncation)
         if not cut.turns:
-            empty.append(tuple(turn.id for turn in path))
+            empty[leaf] = tuple(turn.id for turn in path)
             continue
         assembled = assemble_path(stretches, cut, decode=decode, on_recomputed=options.on_recomputed)
-        paths[leaf] = _describe(assembled, view)
+        paths[leaf] = _describe(assembled, view, rollbacks.get(leaf), rewards)
     if is_tree and paths:
         drafts = {leaf: (DraftSample(path, dict(path.sample.metadata)), path) for leaf, path in paths.items()}
         finished = run_hooks(options.hooks, drafts, _spell_lists(session_metadata))
     else:
-        finished = [(path, path.sample) for path in paths.values()]
+        reward = (agent_metadata or {}).get("reward")
+        finished = [(path, _give_reward(path.sample, reward)) for path in paths.values()]
     kept = mark_reasons(finished)
-    ledger = session_ledger + account(view, kept, empty)
+    turn_ledgers = account(view, kept, empty.values())
+    ledger = sum(turn_ledgers, session_ledger)
+    dropped = _list_dropped(view, kept, rollbacks, empty)
     reason = None if kept else (EmptyReason.ALL_TRUNCATED if view.turns else EmptyReason.NO_RECORDS)
+    said = _say_of_session(session_metadata, len(kept))
     return Collection(
         history=view.history,
-        samples=tuple(_show_masked(each) for each in kept),
-        session_metadata=_show_ledger(session_metadata, ledger),
+        samples=tuple(_finish(each, said) for each in kept),
+        session_metadata=_show_outcome(session_metadata, ledger, dropped, rewards),
+        agent_metadata=None if is_tree else agent_metadata,
         empty_reason=reason,
         ledger=ledger,
+        turn_ledgers=turn_ledgers,
+        dropped_leaves=dropped,
     )
 
 
-def _describe(assembled: AssembledPath, view: SessionView) -> AssembledPath:
-    """Give an assembled sample its metadata."""
+def _check_rewards(view: SessionView, rewards: Mapping[str, Reward]) -> None:
+    """Refuse a reward that nobody would get."""
+    counts = Counter(turn.completion.response_id for turn in view.turns)
+    for response_id in rewards:
+        if counts[response_id] != 1:
+            raise RequestError(
+                f"rewards: {counts[response_id]} turns of the session have the response id {response_id!r}",
+                hint="a reward is given to one turn, by the id of the reply that the agent got",
+                param="rewards",
+                response_id=response_id,
+            )
+
+
+def _describe(
+    assembled: AssembledPath, view: SessionView, rollback: Rollback | None, rewards: Mapping[str, Reward]
+) -> AssembledPath:
+    """Give an assembled sample its metadata, and the reward of its last turn where there is one."""
     path = [stretch.turn for stretch in assembled.stretches]
     leaf = path[-1].id
     metadata: JsonObject = {"lifecycle": describe_lifecycle(assembled.stretches[: assembled.cut.turns])}
@@ -125,8 +198,34 @@ def _describe(assembled: AssembledPath, view: SessionView) -> AssembledPath:
         metadata["leaf"] = describe_leaf(path)
         if leaf in view.mismatches:
             metadata["tito_session_mismatch"] = list(view.mismatches[leaf])
-    metadata[OWN_KEY] = describe_own(assembled, view)
-    return replace(assembled, sample=replace(assembled.sample, metadata=metadata))
+    metadata[OWN_KEY] = describe_own(assembled, view, rollback=rollback, rewards=rewards)
+    reward = rewards.get(path[-1].completion.response_id)
+    return replace(assembled, sample=replace(assembled.sample, metadata=metadata, reward=reward))
+
+
+def _give_reward(sample: Sample, reward: Reward | None) -> Sample:
+    """The sample with the session's reward, unless it has one of its own."""
+    return sample if sample.reward is not None else replace(sample, reward=reward)
+
+
+def _list_dropped(
+    view: SessionView,
+    kept: Sequence[KeptSample],
+    rollbacks: Mapping[TurnId, Rollback],
+    empty: Container[TurnId],
+) -> tuple[DroppedLeaf, ...]:
+    """The turns without children that end no sample: under linear those beside the live path too."""
+    inside = {turn.parent for turn in view.turns} | {each.assembled.stretches[-1].turn.id for each in kept}
+    return tuple(
+        DroppedLeaf(
+            turn_id=turn.id,
+            response_id=turn.completion.response_id,
+            rollback=rollbacks.get(turn.id),
+            is_over_length=turn.id in empty,
+        )
+        for turn in view.turns
+        if turn.id not in inside
+    )
 
 
 def _list_path_ids(assembled: AssembledPath) -> list[int]:
@@ -145,11 +244,25 @@ def _spell_lists(metadata: JsonObject) -> JsonObject:
     return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in metadata.items()}
 
 
-def _show_masked(kept: KeptSample) -> Sample:
-    own = {**kept.sample.metadata[OWN_KEY], "masked": describe_masked(kept.reasons_R)}
+def _say_of_session(session_metadata: JsonObject, leaves: int) -> JsonObject:
+    """What every sample says of its session."""
+    created_with: JsonObject = session_metadata.get(OWN_KEY, {}).get("metadata", {})
+    return {"rollout_leaves": leaves} | ({"session_metadata": created_with} if created_with else {})
+
+
+def _finish(kept: KeptSample, said: JsonObject) -> Sample:
+    """The sample that goes to the trainer: masks explained, and what is said of its session."""
+    own = {**kept.sample.metadata[OWN_KEY], "masked": describe_masked(kept.reasons_R), **said}
     return replace(kept.sample, metadata={**kept.sample.metadata, OWN_KEY: own})
 
 
-def _show_ledger(session_metadata: JsonObject, ledger: Ledger) -> JsonObject:
-    own = {**session_metadata.get(OWN_KEY, {}), "accounting": ledger.to_json()}
+def _show_outcome(
+    session_metadata: JsonObject, ledger: Ledger, dropped: Sequence[DroppedLeaf], rewards: Mapping[str, Reward]
+) -> JsonObject:
+    """The session's metadata with what this collect found and was given."""
+    own: JsonObject = {**session_metadata.get(OWN_KEY, {}), "accounting": ledger.to_json()}
+    if dropped:
+        own["dropped_leaves"] = [leaf.to_json() for leaf in dropped]
+    if rewards:
+        own["rewards"] = dict(rewards)
     return {**session_metadata, OWN_KEY: own}

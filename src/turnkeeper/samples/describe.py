@@ -4,7 +4,7 @@ Positions are places in the response (0 is the first token behind the first prom
 reference trainer does not know stands under ``turnkeeper``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,10 +15,9 @@ from turnkeeper.core import Cause, Turn
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, is_number
 from turnkeeper.samples.assemble import MASK_REASONS, AssembledPath
+from turnkeeper.samples.rollback import Rollback
+from turnkeeper.samples.sample import Reward
 from turnkeeper.samples.view import SessionView, Stretch
-
-OWN_KEY = "turnkeeper"
-"""The key under which all metadata of ours stands, in a sample and in a session."""
 
 
 def describe_lifecycle(kept: Sequence[Stretch]) -> JsonObject | list[JsonObject]:
@@ -50,12 +49,17 @@ def describe_leaf(path: Sequence[Turn]) -> JsonObject:
     }
 
 
-def describe_own(assembled: AssembledPath, view: SessionView) -> JsonObject:
-    """What stands under ``turnkeeper`` in a sample's metadata, but for ``masked``."""
-    own: JsonObject = {"turns": _describe_turns(assembled, view), "versions": _describe_versions(assembled)}
+def describe_own(
+    assembled: AssembledPath, view: SessionView, *, rollback: Rollback | None, rewards: Mapping[str, Reward]
+) -> JsonObject:
+    """What stands under ``turnkeeper`` in a sample's metadata, but for ``masked`` and what the session says of it."""
+    turns = _describe_turns(assembled, view, rewards)
+    own: JsonObject = {"turns": turns, "versions": _describe_versions(assembled)}
     leaf, cut = assembled.stretches[-1].turn.id, assembled.cut
     own["label"] = str(view.labels[leaf])
     own["delivered"] = leaf not in view.undelivered
+    if rollback is not None:
+        own["rolled_back"] = rollback.to_json()
     if cut.reason is not None:
         own["cut"] = {"reason": str(cut.reason), "turns": cut.turns, "tokens": cut.tokens}
     if cut.past_truncation:
@@ -98,6 +102,7 @@ def describe_turn(view: SessionView, turn_id: TurnId) -> JsonObject:
     turn = view.turns[turn_id]
     described: JsonObject = {
         "id": turn.id,
+        "response_id": turn.completion.response_id,
         "label": str(view.labels[turn_id]),
         "finish_reason": str(turn.completion.finish_reason),
         "cached_tokens": turn.completion.cached_tokens,
@@ -119,11 +124,12 @@ def describe_turn(view: SessionView, turn_id: TurnId) -> JsonObject:
     return described | {key: value for key, value in said.items() if value}
 
 
-def _describe_turns(assembled: AssembledPath, view: SessionView) -> list[JsonObject]:
+def _describe_turns(assembled: AssembledPath, view: SessionView, rewards: Mapping[str, Reward]) -> list[JsonObject]:
     turns: list[JsonObject] = []
     for at, stretch in enumerate(assembled.stretches[: assembled.cut.turns]):
-        place = assembled.find_kept(at)
-        turns.append({"start": place.start, "end": place.stop, **describe_turn(view, stretch.turn.id)})
+        place, response_id = assembled.find_kept(at), stretch.turn.completion.response_id
+        described = {"start": place.start, "end": place.stop, **describe_turn(view, stretch.turn.id)}
+        turns.append(described | ({"reward": rewards[response_id]} if response_id in rewards else {}))
     return turns
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples.assemble import AssembledPath
-from turnkeeper.samples.sample import PrefixCacheInfo, SampleStatus, SpecInfo
+from turnkeeper.samples.sample import PrefixCacheInfo, Reward, SampleStatus, SpecInfo
 
 
 class DraftSample:
@@ -40,7 +40,7 @@ class DraftSample:
         self.response: str = sample.response
         self.response_length: int = sample.response_length
         self.label: str | None = None
-        self.reward: float | Mapping[str, Any] | None = sample.reward
+        self.reward: Reward | None = sample.reward
         self.loss_mask: list[int] | None = sample.loss_mask.tolist()
         self.weight_versions: list[str] = list(sample.weight_versions)
         self.rollout_log_probs: list[float] | None = sample.rollout_log_probs.tolist()

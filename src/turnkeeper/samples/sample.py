@@ -6,13 +6,22 @@ Knows neither how a sample is made nor how it travels.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnkeeper.errors import AssemblyError
 from turnkeeper.jsontypes import JsonObject
+
+Reward: TypeAlias = float | Mapping[str, Any]
+"""A number, or an object of named numbers of which the trainer takes one."""
+
+
+OWN_KEY = "turnkeeper"
+"""The key under which all metadata of ours stands, in a sample and in a session."""
+OWNED_KEYS = ("accumulated_token_ids", "tito_session_mismatch", "leaf", OWN_KEY)
+"""Metadata of a sample that only the server writes."""
 
 
 class SampleStatus(StrEnum):
@@ -106,7 +115,7 @@ class Sample:
     """The engine's version at the end of each turn that has one, in order."""
     prefix_cache_info: PrefixCacheInfo = field(default_factory=PrefixCacheInfo)
     spec_info: SpecInfo = field(default_factory=SpecInfo)
-    reward: float | Mapping[str, Any] | None = None
+    reward: Reward | None = None
     """None keeps the trainer's own."""
     metadata: JsonObject = field(default_factory=dict[str, Any])
     """JSON-ready; arrays of whole numbers stand for lists. Everything of turnkeeper's own is under ``turnkeeper``."""

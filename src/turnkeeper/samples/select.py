@@ -21,30 +21,53 @@ import numpy as np
 from turnkeeper.errors import AssemblyError, ConfigError, HookError
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.samples import reference_picker
 from turnkeeper.samples.assemble import MASK_REASONS, AssembledPath
 from turnkeeper.samples.draft import DraftSample
 from turnkeeper.samples.picker import drop_retries, keep_siblings
-from turnkeeper.samples.postprocessor import OWNED_KEYS, default_postprocess
-from turnkeeper.samples.sample import Sample, SampleStatus
+from turnkeeper.samples.postprocessor import (
+    default_postprocess,
+    non_positive_attempts,
+    reference_postprocess,
+)
+from turnkeeper.samples.sample import OWNED_KEYS, Reward, Sample, SampleStatus
 
 HookFunction = Callable[[list[Any], JsonObject], Any]
 
-_REFERENCE_PICKERS = "miles.rollout.session.v2.picker_hub.drop_retries"
-_REFERENCE_POSTPROCESSORS = "miles.rollout.session.v2.postprocessor_hub.default_postprocess"
+_REFERENCE_HOOKS = "miles.rollout.session.v2"
 
-PICKERS: Mapping[str, HookFunction] = {
-    "drop_retries": drop_retries,
-    "keep_siblings": keep_siblings,
-    _REFERENCE_PICKERS: drop_retries,
-    f"{_REFERENCE_PICKERS}.drop_retries": drop_retries,
-}
-"""Built-in pickers by name; the reference's default path means ours, and is not imported."""
 
-POSTPROCESSORS: Mapping[str, HookFunction] = {
-    "default_postprocess": default_postprocess,
-    _REFERENCE_POSTPROCESSORS: default_postprocess,
-    f"{_REFERENCE_POSTPROCESSORS}.default_postprocess": default_postprocess,
-}
+def _name_hooks(
+    own: Mapping[str, HookFunction], hub: str, reference: Mapping[str, HookFunction]
+) -> Mapping[str, HookFunction]:
+    """Hooks by name: ours, and the reference trainer's by the import paths of its package, which is not imported."""
+    paths = {f"{_REFERENCE_HOOKS}.{hub}.{name}": function for name, function in reference.items()}
+    modules = {f"{path}.{path.rpartition('.')[2]}": function for path, function in paths.items()}
+    return {**own, **paths, **modules}
+
+
+PICKERS = _name_hooks(
+    {
+        "drop_retries": drop_retries,
+        "keep_siblings": keep_siblings,
+        "drop_retries_same_prompt": reference_picker.drop_retries_same_prompt,
+        "drop_rolled_back_leaves": reference_picker.drop_rolled_back_leaves,
+    },
+    "picker_hub",
+    {
+        "drop_retries": reference_picker.drop_retries,
+        "drop_retries_same_prompt": reference_picker.drop_retries_same_prompt,
+        "drop_same_prompt_retries": reference_picker.drop_retries_same_prompt,
+        "drop_rolled_back_leaves": reference_picker.drop_rolled_back_leaves,
+    },
+)
+"""Built-in pickers by name. ``drop_retries`` is ours; the reference's import path of that name means its own rule."""
+
+POSTPROCESSORS = _name_hooks(
+    {"default_postprocess": default_postprocess, "non_positive_attempts": non_positive_attempts},
+    "postprocessor_hub",
+    {"default_postprocess": reference_postprocess, "non_positive_attempts": non_positive_attempts},
+)
 """Built-in postprocessors by name, likewise."""
 
 
@@ -208,7 +231,7 @@ def _say_why_masked(assembled: AssembledPath, position: int) -> str:
     return f"which is masked: {MASK_REASONS[code - 1]}" if code else "which was not sampled"
 
 
-def _check_reward(reward: Any) -> float | Mapping[str, Any] | None:
+def _check_reward(reward: Any) -> Reward | None:
     if isinstance(reward, float) and not isfinite(reward):
         raise ValueError(f"reward must be finite, got {reward}")
     if reward is None or isinstance(reward, int | float | Mapping):

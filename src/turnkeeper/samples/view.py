@@ -19,11 +19,13 @@ class SessionView:
     """A session at one moment."""
 
     history: HistoryKind
-    """Linear: at most one leaf, and samples without reward. Tree: every leaf is a candidate."""
+    """Linear: at most one leaf. Tree: every leaf is a candidate, and hooks decide."""
     turns: tuple[Turn, ...]
     """All committed turns in commit order: ``turns[i].id == i``."""
     labels: tuple[Label, ...]
     """What each turn is among its siblings; parallel to ``turns``."""
+    askings: tuple[bytes, ...]
+    """A digest of what each turn asked of its parent; parallel to ``turns``. Equal digests ask the same."""
     leaves: tuple[TurnId, ...]
     """The ends of the paths that may become samples, in commit order."""
     undelivered: frozenset[TurnId] = frozenset()
@@ -62,6 +64,7 @@ def view_session(
         history=session.policy.kind,
         turns=turns,
         labels=tuple(forest.label(turn.id) for turn in turns),
+        askings=tuple(forest.asking(turn.id) for turn in turns),
         leaves=leaves,
         undelivered=frozenset(turn.id for turn in turns if not session.is_delivered(turn.id)),
         mismatches=mismatches or {},

@@ -8,7 +8,8 @@
 
 Tensor ``FIELD.i`` belongs to sample i. ``_samples_meta`` is UTF-8 JSON: ``{"samples": [...], "session_metadata":
 {...}, "empty_reason": null | "no_records" | "all_truncated"}``; a sample's entry holds its other fields and
-``nulls``, the names of its tensor fields that are null.
+``nulls``, the names of its tensor fields that are null. A linear session sends the metadata of the collect request as
+a fourth key, ``agent``, which the reference trainer's reader ignores; under tree hooks have put it where it belongs.
 
 Writing joins nothing: routing rows, which are nearly all of the bytes, widen to int32 block by block on the way out.
 """
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from turnkeeper.choices import HistoryKind
 from turnkeeper.errors import AssemblyError, PayloadError
 from turnkeeper.jsontypes import JsonObject, encode_json
-from turnkeeper.samples.sample import PrefixCacheInfo, Sample, SampleStatus, SpecInfo
+from turnkeeper.samples.sample import OWNED_KEYS, PrefixCacheInfo, Sample, SampleStatus, SpecInfo
 
 META_KEY = "_samples_meta"
 _BLOCK_BYTES = 1 << 20
@@ -58,8 +59,8 @@ class Field:
     null: str
     """What null means; "" where the field is never null."""
     meaning: str
-    is_tree_only: bool = False
-    """Whether only a tree session sends it."""
+    is_left_out_when_null: bool = False
+    """Whether a linear session leaves it out where it is null: the reference trainer has no such field there."""
 
 
 FIELDS: tuple[Field, ...] = (
@@ -127,9 +128,9 @@ FIELDS: tuple[Field, ...] = (
         name="reward",
         dtype=None,
         shape="number or object",
-        null="keep the trainer's own",
+        null="keep the trainer's own; left out under v1",
         meaning="The reward given with the collect, or set by a hook.",
-        is_tree_only=True,
+        is_left_out_when_null=True,
     ),
 )
 """What crosses the wire. The docs page and both directions follow this table."""
@@ -198,6 +199,7 @@ def encode_samples(
     empty_reason: EmptyReason | None = None,
     *,
     history: HistoryKind = HistoryKind.LINEAR,
+    agent_metadata: JsonObject | None = None,
 ) -> SamplesPayload:
     """Lay a reply out; nothing is copied before it is written.
 
@@ -205,7 +207,8 @@ def encode_samples(
         samples: what the trainer gets.
         session_metadata: JSON-ready; arrays of whole numbers stand for lists.
         empty_reason: why there is none.
-        history: a tree session sends the reward too.
+        history: a tree session sends rewards that are null too.
+        agent_metadata: the metadata of the request, where no hook has dealt with it.
 
     Raises:
         AssemblyError: metadata is not JSON.
@@ -218,14 +221,15 @@ def encode_samples(
         for field in FIELDS:
             value = getattr(sample, field.name)
             if field.dtype is None:
-                if not field.is_tree_only or history is HistoryKind.TREE:
+                if value is not None or history is HistoryKind.TREE or not field.is_left_out_when_null:
                     entry[field.name] = _to_json(value)
             elif value is None:
                 nulls.append(field.name)
             else:
                 tensors.append(_Tensor(name=f"{field.name}.{index}", values=value, dtype=field.dtype))
         entries.append(entry | {"nulls": nulls})
-    meta = _dump({"samples": entries, "session_metadata": session_metadata, "empty_reason": empty_reason})
+    said: JsonObject = {"samples": entries, "session_metadata": session_metadata, "empty_reason": empty_reason}
+    meta = _dump(said if agent_metadata is None else {**said, "agent": agent_metadata})
     tensors.append(_Tensor(name=META_KEY, values=np.frombuffer(meta, dtype=np.uint8), dtype=np.dtype("|u1")))
     ordered = tuple(sorted(tensors, key=lambda tensor: -tensor.dtype.itemsize))
     return SamplesPayload(header=_build_header(ordered), tensors=ordered)
@@ -242,11 +246,13 @@ def decode_samples(payload: bytes) -> SampleBatch:
         tensors: dict[str, NDArray[Any]] = safetensors.numpy.load(payload)
         meta: JsonObject = orjson.loads(tensors.pop(META_KEY).tobytes())
         entries = cast("list[JsonObject]", meta["samples"])
-        samples = tuple(_read_sample(index, entry, tensors) for index, entry in enumerate(entries))
+        agent: JsonObject | None = meta.get("agent")
+        given = {key: value for key, value in (agent or {}).items() if key not in OWNED_KEYS}
+        samples = tuple(_read_sample(index, entry, tensors, given) for index, entry in enumerate(entries))
         reason = meta["empty_reason"]
         batch = SampleBatch(
             samples=samples,
-            session_metadata=cast(JsonObject, meta["session_metadata"]),
+            session_metadata=meta["session_metadata"] | ({} if agent is None else {"agent": agent}),
             empty_reason=None if reason is None else EmptyReason(reason),
         )
     except PayloadError:
@@ -260,7 +266,7 @@ def decode_samples(payload: bytes) -> SampleBatch:
     return batch
 
 
-def _read_sample(index: int, entry: JsonObject, tensors: dict[str, NDArray[Any]]) -> Sample:
+def _read_sample(index: int, entry: JsonObject, tensors: dict[str, NDArray[Any]], given: JsonObject) -> Sample:
     arrays: dict[str, Any] = {}
     for field in TENSOR_FIELDS:
         if field.name in entry["nulls"]:
@@ -278,7 +284,7 @@ def _read_sample(index: int, entry: JsonObject, tensors: dict[str, NDArray[Any]]
         prefix_cache_info=PrefixCacheInfo(**entry["prefix_cache_info"]),
         spec_info=SpecInfo(**entry.get("spec_info", {})),
         reward=entry.get("reward"),
-        metadata=entry["metadata"],
+        metadata={**given, **entry["metadata"]},
     )
 
 

@@ -64,6 +64,8 @@ class SessionEntry:
     """How many of its session's events were handed on."""
     collected_turns: int = 0
     """How many turns, from the first on, were there when samples were last collected."""
+    dropped_leaves: set[TurnId] = field(default_factory=set[TurnId])
+    """The leaves that a collect left out of its samples; each is counted and logged once."""
     spilled_turns: int = 0
     """How many turns, from the first on, have their rows on disk."""
     spilled_bytes: int = 0

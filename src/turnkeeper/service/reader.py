@@ -14,7 +14,7 @@ from turnkeeper.errors import AssemblyError
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, encode_json
 from turnkeeper.rendering import Renderer
-from turnkeeper.samples import Collection, CollectOptions, collect, view_session
+from turnkeeper.samples import Collection, CollectOptions, Reward, collect, view_session
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.mismatch import compare_paths
 from turnkeeper.service.record import build_metadata, build_records, view_records
@@ -41,14 +41,19 @@ class SessionReader:
         return await asyncio.to_thread(render)
 
     async def collect(
-        self, entry: SessionEntry, *, max_seq_len: int | None, agent_metadata: JsonObject | None
+        self,
+        entry: SessionEntry,
+        *,
+        max_seq_len: int | None,
+        agent_metadata: JsonObject | None,
+        rewards: Mapping[str, Reward] | None,
     ) -> Collection:
         """The session's samples; repeating it gives the same bytes.
 
         Raises:
+            RequestError: a reward names no turn, or several.
             AssemblyError: the turns do not make samples.
         """
-        turns = len(entry.session.forest)
         leaves = {*entry.session.live_leaves(), *(turn.id for turn in entry.session.forest.turns[-1:])}
         mismatches = await compare_paths(self._renderer, entry, leaves)
         work = self._plan_collect(
@@ -57,10 +62,9 @@ class SessionReader:
             decode=self._renderer.tokenizer.decode,
             max_seq_len=max_seq_len,
             agent_metadata=agent_metadata,
+            rewards=rewards,
         )
-        collection = await asyncio.to_thread(work)
-        entry.collected_turns = max(entry.collected_turns, turns)
-        return collection
+        return await asyncio.to_thread(work)
 
     async def _account(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:
         """The session's metadata with the accounting that its samples would have now."""
@@ -78,6 +82,7 @@ class SessionReader:
         decode: Callable[[TokenIds], str],
         max_seq_len: int | None = None,
         agent_metadata: JsonObject | None = None,
+        rewards: Mapping[str, Reward] | None = None,
     ) -> Callable[[], Collection]:
         """The collect of a session as it stands; it may run in a thread."""
         with_messages = self._config.history.save_debug_trajectory_data
@@ -90,6 +95,7 @@ class SessionReader:
             options=self._options,
             max_seq_len=max_seq_len or entry.limit_tokens,
             agent_metadata=agent_metadata,
+            rewards=rewards,
         )
 
     def _build_metadata(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:

@@ -5,14 +5,15 @@ lock, and nothing is held while an engine works. Heavy reading runs in threads o
 """
 
 import asyncio
-from collections.abc import Callable, Generator
+import logging
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from turnkeeper.choices import HistoryKind, OnTruncated
 from turnkeeper.config.resolve import ResolvedConfig
-from turnkeeper.core import DropReason, HistoryPolicy, Linear, Session, Tree, TurnRequest
+from turnkeeper.core import DropReason, HistoryPolicy, Ledger, Linear, Session, Tree, TurnRequest
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import (
     Clock,
@@ -31,7 +32,7 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.matching import Matcher
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
-from turnkeeper.samples import SamplesPayload
+from turnkeeper.samples import Collection, Reward, SamplesPayload
 from turnkeeper.service.control import EngineControl
 from turnkeeper.service.encoding import EncoderKeeper
 from turnkeeper.service.entry import SessionEntry
@@ -43,6 +44,8 @@ from turnkeeper.service.registry import Registry
 from turnkeeper.service.settings import NewSession
 from turnkeeper.service.turns import TurnService
 from turnkeeper.service.waiter import Waiter
+
+logger = logging.getLogger("turnkeeper.sessions")
 
 SWEEP_INTERVAL_S = 30.0
 """How often idle sessions are looked for. One that is asked for expires at its time in any case."""
@@ -274,17 +277,36 @@ class SessionService:
     # Samples and the rest.
 
     async def collect(
-        self, session_id: str, *, max_seq_len: int | None = None, agent_metadata: JsonObject | None = None
+        self,
+        session_id: str,
+        *,
+        max_seq_len: int | None = None,
+        agent_metadata: JsonObject | None = None,
+        rewards: Mapping[str, Reward] | None = None,
     ) -> SamplesPayload:
         """The session's samples; reads only, and repeating it gives the same bytes.
 
         Raises:
+            RequestError: a reward names no turn, or several.
             AssemblyError: the turns do not make samples.
         """
         with self._use(session_id) as entry:
-            collection = await self._reader.collect(entry, max_seq_len=max_seq_len, agent_metadata=agent_metadata)
-            self.metrics.record_collect(collection.ledger)
+            collection = await self._reader.collect(
+                entry, max_seq_len=max_seq_len, agent_metadata=agent_metadata, rewards=rewards
+            )
+            self._count_collected(entry, collection)
             return collection.encode()
+
+    def _count_collected(self, entry: SessionEntry, collection: Collection) -> None:
+        """Count the tokens and the dropped leaves that no earlier collect of the session has counted."""
+        fresh = collection.turn_ledgers[entry.collected_turns :]
+        entry.collected_turns += len(fresh)
+        self.metrics.record_collect(sum(fresh, Ledger()))
+        for leaf in collection.dropped_leaves:
+            if leaf.turn_id not in entry.dropped_leaves:
+                entry.dropped_leaves.add(leaf.turn_id)
+                self.metrics.count("turnkeeper_leaves_dropped", cause=leaf.cause)
+                logger.info("session %s: %s", entry.id, leaf.describe())
 
     async def relay(self, session_id: str, call: RelayRequest) -> RelayReply:
         """Pass a call of a session through to its engine.

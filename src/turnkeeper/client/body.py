@@ -1,0 +1,34 @@
+"""The bodies that the client sends: JSON of a caller's own values, with the numbers of numpy and torch."""
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from turnkeeper.errors import RequestError
+from turnkeeper.jsontypes import JsonObject, encode_json
+
+
+def encode_body(body: JsonObject) -> bytes:
+    """Write a body as JSON.
+
+    Raises:
+        RequestError: a number is not finite, or a value has no JSON; the message names the place.
+    """
+    spelled = _spell(body, "")
+    try:
+        return encode_json(spelled)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"the body cannot be written as JSON: {error}") from error
+
+
+def _spell(value: Any, place: str) -> Any:
+    """The value with arrays and tensors as numbers and lists; looked through, since orjson writes NaN as null."""
+    if hasattr(value, "tolist"):  # an array, a tensor, or one number of either
+        return _spell(value.tolist(), place)
+    if isinstance(value, float) and not isfinite(value):
+        raise RequestError(f"{place} is {value}, which is no number in JSON", hint="give a finite number", param=place)
+    if isinstance(value, Mapping):
+        return {key: _spell(item, f"{place}.{key}" if place else str(key)) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType] - the caller's own
+    if isinstance(value, list | tuple):
+        return [_spell(item, f"{place}[{index}]") for index, item in enumerate(value)]  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType] - likewise
+    return value
