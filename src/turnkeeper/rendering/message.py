@@ -5,7 +5,7 @@ string, reasoning is ``reasoning_content``, tool arguments are the object that t
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +75,42 @@ def get_tool_calls(message: Message) -> tuple[ToolCall, ...]:
     """The calls of an assistant message, in order."""
     calls: Any = message.get("tool_calls") or ()
     return tuple(_read_call(call) for call in calls)
+
+
+class OpenCalls:
+    """Which call a tool result answers, where ids repeat: of equal ids those of the latest message, in their order."""
+
+    def __init__(self, earlier: Sequence[Message], messages: Sequence[Message]) -> None:
+        """Read the calls that results among ``messages`` may answer, of the messages before them.
+
+        From the end and no further than needed, so that the history is not walked for its own sake.
+        """
+        self._calls: dict[str, list[ToolCall]] = {}
+        self.last_name = ""
+        """The function that was called last; empty before the first call."""
+        wanted = {_get_answered(message) for message in messages if get_role(message) == "tool"}
+        start = len(earlier)
+        while start and wanted:
+            start -= 1
+            wanted -= {call.id for call in get_tool_calls(earlier[start])}
+        for message in earlier[start:]:
+            self.read(message)
+
+    def read(self, message: Message) -> ToolCall | None:
+        """Go past a message; the call that it answers, where it is a result of a known call."""
+        if get_role(message) == "tool":
+            calls = self._calls.get(_get_answered(message), [])
+            return calls.pop(0) if len(calls) > 1 else next(iter(calls), None)
+        added: dict[str, list[ToolCall]] = {}
+        for call in get_tool_calls(message):
+            added.setdefault(call.id, []).append(call)
+            self.last_name = call.name
+        self._calls |= added
+        return None
+
+
+def _get_answered(message: Message) -> str:
+    return str(message.get("tool_call_id"))
 
 
 def _read_call(call: Any) -> ToolCall:

@@ -34,7 +34,7 @@ from turnkeeper.rendering.dsml import (
 )
 from turnkeeper.rendering.families.deepseek_tools import write_tools_of_v4, write_tools_of_v32
 from turnkeeper.rendering.family import Family
-from turnkeeper.rendering.message import find_reasoning, get_role, get_text, get_tool_calls
+from turnkeeper.rendering.message import OpenCalls, find_reasoning, get_role, get_text, get_tool_calls
 from turnkeeper.rendering.placement import Placement, Role
 
 
@@ -144,12 +144,14 @@ class EncoderOfV4:
 
 def _order_results(run: Sequence[Message], caller: Message | None) -> Sequence[Message]:
     """A run with its tool results in the order of the calls they answer; texts keep their places."""
-    order = {call.id: index for index, call in enumerate(get_tool_calls(caller))} if caller else {}
-    results = sorted(
-        (message for message in run if get_role(message) == Role.TOOL),
-        key=lambda message: order.get(str(message.get("tool_call_id", "")), 0),
-    )
-    ordered = iter(results)
+    calls = get_tool_calls(caller) if caller else ()
+    answered = OpenCalls((caller,) if caller else (), run)
+
+    def find_place(message: Message) -> int:
+        call = answered.read(message)
+        return 0 if call is None else calls.index(call)
+
+    ordered = iter(sorted((message for message in run if get_role(message) == Role.TOOL), key=find_place))
     return [next(ordered) if get_role(message) == Role.TOOL else message for message in run]
 
 

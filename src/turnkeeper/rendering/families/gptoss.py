@@ -21,7 +21,7 @@ from typing import Any
 from turnkeeper.jsontypes import Message
 from turnkeeper.rendering.blockformat import BlockFormat, BlockHeader, BlockKind
 from turnkeeper.rendering.family import Family
-from turnkeeper.rendering.message import find_reasoning, get_role, get_text, get_tool_calls, write_arguments
+from turnkeeper.rendering.message import OpenCalls, find_reasoning, get_role, get_text, get_tool_calls, write_arguments
 from turnkeeper.rendering.placement import Placement
 from turnkeeper.rendering.toolformat import ParsedToolCall, scan_object
 
@@ -47,24 +47,15 @@ class HarmonyRule:
 
     def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
         """The text of messages in place."""
-        names: dict[str, str] = {}
-        last = ""
-        wanted = {str(message.get("tool_call_id")) for message in messages if get_role(message) == "tool"}
-        for message in reversed(earlier):  # from the end, so that the history is not walked for its own sake
-            for call in reversed(get_tool_calls(message)):
-                names.setdefault(call.id, call.name)
-                last = last or call.name
-            if wanted <= set(names):
-                break
+        calls = OpenCalls(earlier, messages)
         pieces: list[str] = []
         for message in messages:
+            call = calls.read(message)
             if get_role(message) == "tool":
-                name = names.get(str(message.get("tool_call_id"))) or message.get("name") or last
+                name = (call.name if call else "") or message.get("name") or calls.last_name
                 pieces.append(_write(f"functions.{name} to=assistant<|channel|>commentary", get_text(message)))
-                continue
-            pieces.append(_write_message(message))
-            for call in get_tool_calls(message):
-                names[call.id] = last = call.name
+            else:
+                pieces.append(_write_message(message))
         return "".join(pieces)
 
 

@@ -21,7 +21,15 @@ from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import JsonObject, Message, is_object
 from turnkeeper.rendering.blockformat import BlockFormat, BlockHeader, BlockKind
 from turnkeeper.rendering.family import Family, Thinking
-from turnkeeper.rendering.message import ToolCall, find_reasoning, get_role, get_text, get_tool_calls, write_json
+from turnkeeper.rendering.message import (
+    OpenCalls,
+    ToolCall,
+    find_reasoning,
+    get_role,
+    get_text,
+    get_tool_calls,
+    write_json,
+)
 from turnkeeper.rendering.toolformat import ParsedToolCall, scan_object
 
 _EFFORTS = {"none": 0.0, "minimal": 0.1, "low": 0.2, "medium": 0.7, "high": 0.9, "max": 0.99}
@@ -44,22 +52,16 @@ class InklingEncoder:
 
     def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
         """The text of messages in place."""
-        names: dict[str, str] = {}
-        wanted = {str(message.get("tool_call_id")) for message in messages if get_role(message) == "tool"}
-        for message in reversed(earlier):  # from the end, so that the history is not walked for its own sake
-            if wanted <= set(names):
-                break
-            for call in get_tool_calls(message):
-                names.setdefault(call.id, call.name)
+        calls = OpenCalls(earlier, messages)
         pieces: list[str] = []
         for message in messages:
+            call = calls.read(message)
             if get_role(message) == "tool":
-                name = message.get("name") or names.get(str(message.get("tool_call_id")), "")
+                name = message.get("name") or (call.name if call else "")
                 text = get_text(message)
                 pieces.append(f"<|message_tool|>{name}<|content_text|>{text}<|end_message|>")
-                continue
-            names.update({call.id: call.name for call in get_tool_calls(message)})
-            pieces.append(_write_message(message))
+            else:
+                pieces.append(_write_message(message))
         return "".join(pieces)
 
     def write_opening(self, last: Message | None, arguments: Mapping[str, Any]) -> str:
