@@ -27,6 +27,7 @@ from httpkit import Site, running_site
 from servicekit import get_renderer
 from turnkeeper.core import Session, Turn
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.rendering import Renderer
 from turnkeeper.samples import Sample, decode_samples
 from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine
 from turnkeeper.testing.script import ScriptedReply
@@ -59,14 +60,15 @@ class Run:
 
 
 @asynccontextmanager
-async def running_stage(**options: Any) -> AsyncGenerator[Site]:
-    """The server in front of the engine that plays the task."""
+async def running_stage(renderer: Renderer | None = None, **options: Any) -> AsyncGenerator[Site]:
+    """The server in front of the engine that plays the task; without a renderer its model is the embedded engine's."""
+    renderer = renderer or get_renderer()
     engine = ScriptedEngine(
         default=choose_reply,
-        encode=lambda text: get_renderer().tokenizer.encode(text).tolist(),
+        encode=lambda text: renderer.tokenizer.encode(text).tolist(),
         context_length=10**6,
     )
-    async with running_site(engine, **options) as site:
+    async with running_site(engine, renderer=renderer, **options) as site:
         yield site
 
 

@@ -18,6 +18,7 @@ from turnkeeper.engines.message import build_parser
 from turnkeeper.http.app import build_app
 from turnkeeper.http.protocol import HttpProtocol
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.rendering import Renderer
 from turnkeeper.service.build import Outside, join_service
 from turnkeeper.service.service import SessionService
 from turnkeeper.testing.engine import ScriptedEngine
@@ -63,25 +64,34 @@ class Site:
 
 
 @asynccontextmanager
-async def running_site(engine: ScriptedEngine | None = None, **options: Any) -> AsyncGenerator[Site]:
-    """Serve with these options (attribute names of the flags) in front of the engine."""
-    engine = engine or ScriptedEngine(encode=lambda text: get_renderer().tokenizer.encode(text).tolist())
-    async with running(engine) as engine_url, serving(engine_url, **options) as served:
+async def running_site(
+    engine: ScriptedEngine | None = None, *, renderer: Renderer | None = None, **options: Any
+) -> AsyncGenerator[Site]:
+    """Serve with these options (attribute names of the flags) in front of the engine.
+
+    Without a renderer the model is the embedded engine's.
+    """
+    tokenizer = (renderer or get_renderer()).tokenizer
+    engine = engine or ScriptedEngine(encode=lambda text: tokenizer.encode(text).tolist())
+    async with running(engine) as engine_url, serving(engine_url, renderer=renderer, **options) as served:
         url, service = served
         async with aiohttp.ClientSession() as http:
             yield Site(url=url, engine_url=engine_url, engine=engine, service=service, http=http)
 
 
 @asynccontextmanager
-async def serving(engine_url: str, **options: Any) -> AsyncGenerator[tuple[str, SessionService]]:
+async def serving(
+    engine_url: str, *, renderer: Renderer | None = None, **options: Any
+) -> AsyncGenerator[tuple[str, SessionService]]:
     """Serve in front of whatever is at the URL."""
     config = resolve(load({"hf_checkpoint": "x", "backend_url": engine_url, **options}))
     client = EngineClient(timeout_s=config.timeouts.engine_timeout_s)
     is_generate = config.engine.engine_wire is EngineWire.GENERATE
-    parse = build_parser(get_renderer())
+    renderer = renderer or get_renderer()
+    parse = build_parser(renderer)
     service = join_service(
         config,
-        renderer=get_renderer(),
+        renderer=renderer,
         checkpoint_config={},
         engine=SglangGenerateEngine(engine_url, client, parse) if is_generate else SglangEngine(engine_url, client),
         client=client,

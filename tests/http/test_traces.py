@@ -2,6 +2,8 @@
 
 1. Every call of a trace is answered 200 through its own dialect, streamed where the client streamed.
 2. Each main turn attaches to the one before; side requests (titles) are roots of their own.
+3. Real chat templates that refuse or drop system messages take every call: each text is in the prompt once, and the
+   engine is sent the messages that were written.
 """
 
 import json
@@ -11,7 +13,10 @@ from typing import Any
 import pytest
 
 from httpkit import Site, running_site
+from rendering.standins import standin
+from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.rendering.message import get_text
 from turnkeeper.testing.script import ScriptedReply
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"
@@ -61,6 +66,32 @@ async def test_each_turn_attaches_where_its_client_meant_it(name: str) -> None:
             await replay(site, session, call)
         metadata: Any = (await site.call("GET", session)).json()["metadata"]
     assert [node["parent"] for node in metadata["tree"]["nodes"]] == PARENTS[name]
+
+
+INSTRUCTED = ("claude-agent-sdk", "claude-code", "codex")
+"""Clients that send system or developer messages which do not stand alone at the beginning."""
+TEMPLATES = ("qwen35", "qwen36", "qwen38small", "minimax_m25", "gptoss", "qwen3", "glm47", "kimi25", "deepseekv4")
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+@pytest.mark.parametrize("name", INSTRUCTED)
+async def test_a_real_chat_template_takes_what_the_client_sends(name: str, family: str) -> None:
+    trace: JsonObject = json.loads((TRACES / f"{name}.json").read_text())
+    renderer = standin(family)
+    async with running_site(use_session_server="v2", renderer=renderer) as site:
+        session = await site.create()
+        for call in trace["turns"]:
+            await replay(site, session, call)
+        forest = site.service.find_entry(session.removeprefix("/sessions/")).session.forest
+        calls = [request.json for request in site.engine.requests if "input_ids" in request.json]
+    assert [turn.parent for turn in forest.turns] == PARENTS[name]
+    for turn, call in zip(forest.turns, calls, strict=True):
+        sent = forest.path_messages(turn.id)[:-1]
+        assert call["messages"] == list(renderer.place(sent))
+        prompt = renderer.tokenizer.decode(freeze_ids(call["input_ids"]))
+        texts = [get_text(message).strip() for message in sent if message["role"] in ("system", "developer")]
+        assert len(texts) > 1 or not turn.request.tools
+        assert [prompt.count(text) for text in texts] == [1] * len(texts)
 
 
 def test_every_trace_is_listed() -> None:
