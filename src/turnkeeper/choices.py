@@ -98,6 +98,15 @@ class TokenizerBackend(StrEnum):
     """The fast one from the first turn on; nothing starts where it is missing or gives other ids."""
 
 
+class RenderTools(StrEnum):
+    """In which form tools are rendered into a prompt."""
+
+    AS_SENT = "as_sent"
+    """As the client sent them: its keys in its order, nothing added."""
+    ENGINE = "engine"
+    """As SGLang's chat route renders them: description, name, parameters and strict of each function, in that order."""
+
+
 class EngineKind(StrEnum):
     """Whose wire the engine speaks."""
 

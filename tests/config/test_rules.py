@@ -164,6 +164,12 @@ CASES = (
         says=("--chat-template-path /nowhere/t.jinja",),
     ),
     Case(
+        id="tools_of_engine",
+        breaks=V1 | {"render_tools": "engine", "engine": "vllm"},
+        holds=V1 | {"render_tools": "engine"},
+        says=("--render-tools engine", "--engine vllm"),
+    ),
+    Case(
         id="template_arguments",
         breaks=V1 | {"apply_chat_template_kwargs": {"add_generation_prompt": False}},
         holds=V1 | {"apply_chat_template_kwargs": {"enable_thinking": False}},

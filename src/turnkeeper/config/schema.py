@@ -19,6 +19,7 @@ from turnkeeper.choices import (
     OnToolsChange,
     OnTruncated,
     PauseMode,
+    RenderTools,
     RowsKept,
     TokenizerBackend,
 )
@@ -74,6 +75,8 @@ class Model(Section):
         default_factory=dict[str, Any]
     )
     """Template arguments of every conversation, as a JSON object."""
+    render_tools: RenderTools = RenderTools.AS_SENT
+    """Form in which tools are rendered; a policy must be trained, evaluated and served with one and the same."""
     tokenizer_backend: TokenizerBackend = TokenizerBackend.AUTO
     """Library that makes ids of text; decoding is always that of `tokenizers`."""
     max_seq_len: Count | None = None

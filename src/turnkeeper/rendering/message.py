@@ -177,3 +177,22 @@ def _plain_call(call: Mapping[str, Any]) -> JsonObject:
 def plain_tool(tool: Mapping[str, Any]) -> JsonObject:
     """A function tool in its nested form: ``{"type": "function", "function": {...}}``."""
     return dict(tool) if "function" in tool else {"type": "function", "function": dict(tool)}
+
+
+def engine_tool(tool: Mapping[str, Any]) -> JsonObject:
+    """A function tool as SGLang's chat route hands it to the template.
+
+    SGLang reads each tool into a model of four fields and renders that: what the client left out is there with its
+    default, other keys are not, and the order of the keys is the model's.
+    """
+    plain = plain_tool(tool)
+    function: Mapping[str, Any] = plain["function"]
+    return {
+        "type": plain.get("type") or "function",
+        "function": {
+            "description": function.get("description"),
+            "name": function.get("name"),
+            "parameters": function.get("parameters"),
+            "strict": bool(function.get("strict")),
+        },
+    }

@@ -12,6 +12,7 @@ Stored ids are never rendered again: a child's prompt is its parent's path, less
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from turnkeeper.choices import RenderTools
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds, join_ids
 from turnkeeper.core.turn import Prompt
 from turnkeeper.errors import ConfigError, RequestError, TemplateError
@@ -24,7 +25,7 @@ from turnkeeper.rendering.families import get_family
 from turnkeeper.rendering.family import Family
 from turnkeeper.rendering.junction import Junction, ParentContext, build_junction
 from turnkeeper.rendering.loss import write_whole
-from turnkeeper.rendering.message import ROLES, get_role
+from turnkeeper.rendering.message import ROLES, engine_tool, get_role
 from turnkeeper.rendering.parsing import ReplyParser, TaggedParser
 from turnkeeper.rendering.roles import RolePolicy
 from turnkeeper.rendering.template import ChatTemplate, FormatTime
@@ -45,6 +46,7 @@ class Renderer:
         junction: Junction,
         roles: RolePolicy,
         arguments: JsonObject,
+        render_tools: RenderTools = RenderTools.AS_SENT,
     ) -> None:
         """Keep the parts; ``build_renderer`` wires them."""
         self.family = family
@@ -53,6 +55,7 @@ class Renderer:
         self._junction = junction
         self._roles = roles
         self._arguments = arguments
+        self._render_tools = render_tools
         self._stop_markers = [tokenizer.markers[stop] for stop in junction.stop_ids if stop in tokenizer.markers]
         self._comparator = build_comparator(
             tokenizer,
@@ -114,9 +117,10 @@ class Renderer:
             TemplateError: the template refuses the messages, or leaves out what one of them says.
         """
         arguments = self.validate(messages, tools, template_kwargs)
+        given = self._form_tools(tools)
 
         def write(kept: Sequence[Message]) -> str:
-            return self.writer.write(self.place(kept), tools, arguments, is_open=True)
+            return self.writer.write(self.place(kept), given, arguments, is_open=True)
 
         text = write_whole(write, messages, self.family)
         return Prompt(trim=0, ids=self.tokenizer.encode(text), template_kwargs=arguments)
@@ -146,10 +150,11 @@ class Renderer:
         if parent.template_kwargs is not None:
             check_change(self.writer, parent.template_kwargs, arguments)
         self._roles.check(appended)
+        given = self._form_tools(tools)
 
         def write(kept: Sequence[Message]) -> str:
             placed = self._roles.place(kept, is_behind=True)
-            return self.writer.write_suffix(parent.messages, placed, tools, arguments)
+            return self.writer.write_suffix(parent.messages, placed, given, arguments)
 
         suffix = write_whole(write, appended, self.family, is_behind=True)
         edge = self._junction.join(parent, suffix)
@@ -158,6 +163,9 @@ class Renderer:
     def place(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A whole conversation as it is written: system and developer messages where the format has them."""
         return self._roles.place(messages)
+
+    def _form_tools(self, tools: Sequence[JsonObject]) -> Sequence[JsonObject]:
+        return [engine_tool(tool) for tool in tools] if self._render_tools is RenderTools.ENGINE else tools
 
     def compare(
         self,
@@ -179,7 +187,7 @@ class Renderer:
             TemplateError: the template refuses the messages.
         """
         arguments = self.validate(messages, tools, template_kwargs)
-        text = self.writer.write(self.place(messages), tools, arguments, is_open=False)
+        text = self.writer.write(self.place(messages), self._form_tools(tools), arguments, is_open=False)
         return self._comparator.compare(text, ids)
 
     def parser(self, prompt_ids: TokenIds = NO_TOKENS, tools: Sequence[JsonObject] = ()) -> ReplyParser:
@@ -210,6 +218,7 @@ def build_renderer(
     template_kwargs: Mapping[str, Any] | None = None,
     format_time: FormatTime | None = None,
     tokenizer: Tokenizer | None = None,
+    render_tools: RenderTools = RenderTools.AS_SENT,
 ) -> Renderer:
     """Wire a checkpoint and a family.
 
@@ -219,6 +228,7 @@ def build_renderer(
         template_kwargs: the server's own template arguments, for every request.
         format_time: formats the present time for templates that ask for the date.
         tokenizer: the checkpoint's, where it is loaded already.
+        render_tools: in which form tools are rendered.
 
     Raises:
         ConfigError: an unknown family, a tokenizer that cannot be read or lacks the family's markers, a missing or
@@ -237,6 +247,7 @@ def build_renderer(
         junction=_build_junction(checkpoint, family, tokenizer, writer, arguments),
         roles=RolePolicy(family, writer),
         arguments=arguments,
+        render_tools=render_tools,
     )
     _check_boundary(renderer)
     return renderer

@@ -86,6 +86,7 @@ def build_service(config: ResolvedConfig, *, outside: Outside | None = None) -> 
         config.model.tito_model,
         template_kwargs=config.model.apply_chat_template_kwargs,
         format_time=time.strftime,
+        render_tools=config.model.render_tools,
     )
     client = EngineClient(timeout_s=config.timeouts.engine_timeout_s, pool_size=_choose_pool_size(config))
     outside = outside or Outside.real()

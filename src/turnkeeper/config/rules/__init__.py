@@ -25,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     model.template_or_family,
     model.template_exists,
     model.template_arguments,
+    model.tools_of_engine,
     model.matcher_known,
     model.picker_known,
     model.postprocessor_known,

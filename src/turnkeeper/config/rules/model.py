@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from turnkeeper.choices import EngineKind, RenderTools
 from turnkeeper.config.option import BY_ATTRIBUTE
 from turnkeeper.config.rule import Severity, Situation, rule
 from turnkeeper.errors import ConfigError
@@ -86,6 +87,18 @@ def template_arguments(at: Situation) -> str | None:
     given = at.settings.model.apply_chat_template_kwargs
     objection = _find_objection(lambda: merge_fixed(family, given))
     return objection and f"--apply-chat-template-kwargs: {objection}"
+
+
+@rule(when="`--render-tools engine` is given", must="`--engine` is not vllm")
+def tools_of_engine(at: Situation) -> str | None:
+    """Render tools in a form that the engine has."""
+    is_vllm = at.settings.engine.engine is EngineKind.VLLM
+    if at.settings.model.render_tools is not RenderTools.ENGINE or not is_vllm:
+        return None
+    return (
+        "--render-tools engine renders tools as SGLang's chat route does, and --engine vllm has a form of its own: "
+        "leave --render-tools out"
+    )
 
 
 @rule(when="always", must="`--session-message-matcher` is a matcher or an import path")

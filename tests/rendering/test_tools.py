@@ -1,0 +1,103 @@
+"""Tools in the prompt.
+
+1. ``as_sent`` keeps each tool as the client sent it: its keys, in its order.
+2. ``engine`` writes what SGLang's chat route hands to the template: four fields in one order, defaults filled in.
+3. Every family takes both, and a comparison is made in the form in which the prompt was written.
+"""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from rendering.standins import STABLE, find_template, standin, tokenizer_json
+from rendering.talk import assistant, user
+from turnkeeper.choices import RenderTools
+from turnkeeper.core.tokens import join_ids
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.rendering import Checkpoint, Renderer, build_renderer
+
+SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}}
+
+
+def build(family: str, form: RenderTools) -> Renderer:
+    checkpoint = Checkpoint(tokenizer_json=tokenizer_json(), template=find_template(family))
+    return build_renderer(checkpoint, family, format_time=lambda pattern: "2026-11-30", render_tools=form)
+
+
+def write(family: str, form: RenderTools, tools: list[JsonObject]) -> str:
+    renderer = build(family, form)
+    return renderer.tokenizer.decode(renderer.render([user("Hi")], tools, {}).ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    id: str
+    sent: JsonObject
+    as_sent: str
+    engine: str
+
+
+CASES = (
+    Case(
+        id="name first",
+        sent={"type": "function", "function": {"name": "look", "description": "Look.", "parameters": SCHEMA}},
+        as_sent='{"type": "function", "function": {"name": "look", "description": "Look.", "parameters": SCHEMA}}',
+        engine='{"type": "function", "function": {"description": "Look.", "name": "look", "parameters": SCHEMA, '
+        '"strict": false}}',
+    ),
+    Case(
+        id="a name alone",
+        sent={"type": "function", "function": {"name": "look"}},
+        as_sent='{"type": "function", "function": {"name": "look"}}',
+        engine='{"type": "function", "function": {"description": null, "name": "look", "parameters": null, '
+        '"strict": false}}',
+    ),
+    Case(
+        id="strict, and keys that SGLang does not know",
+        sent={"function": {"strict": True, "x": 1, "name": "look", "parameters": {}}, "type": "function", "y": 2},
+        as_sent='{"function": {"strict": true, "x": 1, "name": "look", "parameters": {}}, "type": "function", "y": 2}',
+        engine='{"type": "function", "function": {"description": null, "name": "look", "parameters": {}, '
+        '"strict": true}}',
+    ),
+    Case(
+        id="the flat form, strict null",
+        sent={"name": "look", "description": "Look.", "parameters": SCHEMA, "strict": None},
+        as_sent='{"type": "function", "function": {"name": "look", "description": "Look.", "parameters": SCHEMA, '
+        '"strict": null}}',
+        engine='{"type": "function", "function": {"description": "Look.", "name": "look", "parameters": SCHEMA, '
+        '"strict": false}}',
+    ),
+)
+
+
+@pytest.mark.parametrize("form", RenderTools)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_a_tool_is_spelled_in_the_form_that_was_chosen(case: Case, form: RenderTools) -> None:
+    wanted = (case.as_sent if form is RenderTools.AS_SENT else case.engine).replace("SCHEMA", json.dumps(SCHEMA))
+    assert f"\n{wanted}\n</tools>" in write("qwen3", form, [case.sent])
+
+
+def test_as_sent_is_what_nobody_chose() -> None:
+    renderer = standin("qwen3")
+    assert '{"name": "look"}' in renderer.tokenizer.decode(
+        renderer.render([user("Hi")], [{"type": "function", "function": {"name": "look"}}], {}).ids
+    )
+
+
+@pytest.mark.parametrize("family", STABLE)
+@pytest.mark.parametrize("form", RenderTools)
+def test_every_family_takes_both_forms_and_compares_in_the_one_it_wrote(family: str, form: RenderTools) -> None:
+    renderer, tools = build(family, form), [CASES[0].sent]
+    asked, reply = [user("Hi")], assistant("Hello.", reasoning="r")
+    arguments = renderer.validate(asked, (), {})
+    opened = renderer.writer.write(asked, (), arguments, is_open=True)
+    said = renderer.writer.write([*asked, reply], (), arguments, is_open=False).removeprefix(opened)
+    path = join_ids([renderer.render(asked, tools, {}).ids, renderer.tokenizer.encode(said)])
+    assert renderer.compare([*asked, reply], tools, {}, path) == ()
+
+
+@pytest.mark.parametrize("family", ["gptoss", "inkling"])
+def test_a_format_that_writes_some_keys_only_reads_alike_under_both(family: str) -> None:
+    texts = {write(family, form, [CASES[0].sent]) for form in RenderTools}
+    assert len(texts) == 1
