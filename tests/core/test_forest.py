@@ -3,13 +3,18 @@
 1. Turns are found by id, parent and path; nothing is ever removed.
 2. The ids of a path are the same however they are held; an array once handed out never changes.
 3. Joining a path costs what the turn adds, and what is held stays bounded.
+4. A label follows from the siblings and when they were asked and answered, however they interleave.
 """
+
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sessionkit import Talk, assistant, user
-from turnkeeper.core import Turn
+from turnkeeper.core import Label, Turn
 from turnkeeper.core.pathids import KEPT_PATHS
 from turnkeeper.ids import TurnId
 
@@ -86,3 +91,46 @@ def test_a_path_that_only_grows_is_written_into_one_buffer() -> None:
         assert base is not None
         bases.add(base.__array_interface__["data"][0])
     assert len(bases) < 20
+
+
+@dataclass
+class Asked:
+    """One request under a parent, as it was told; times count the requests asked and answered so far."""
+
+    words: str
+    begun: int
+    answered: int = field(default=0)
+
+
+def expect_label(told: list[Asked], at: int, *, is_root: bool) -> Label:
+    """What the label means, by comparing with each sibling."""
+    own = told[at]
+    twins = [each for each in told if each is not own and each.words == own.words]
+    if any(each.begun > own.answered for each in twins):
+        return Label.SUPERSEDED
+    if any(each.begun < own.answered and own.begun < each.answered for each in twins):
+        return Label.PARALLEL
+    if is_root:
+        return Label.ROOT
+    before = [each for each in told if each.answered < own.answered and each.words != own.words]
+    return Label.BRANCH if before else Label.EXTENSION
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(["a", "b", "next", "last"]), max_size=14), st.booleans())
+def test_a_label_is_what_comparing_with_each_sibling_says(steps: list[str], is_root: bool) -> None:
+    """``a`` and ``b`` are asked; ``next`` answers the oldest request that is open, ``last`` the newest."""
+    talk = Talk()
+    first = None if is_root else extend(talk, None, "u")
+    history = () if first is None else talk.session.forest.path_messages(first.id)
+    told, waiting = [], []
+    for now, step in enumerate([*steps, *["next"] * len(steps)], 1):
+        if step in "ab":
+            waiting.append((talk.begin(*history, user(step)), Asked(step, now)))
+        elif waiting:
+            pending, asked = waiting.pop(0 if step == "next" else -1)
+            asked.answered = now
+            talk.commit(pending, f"reply {now}")
+            told.append(asked)
+    labels = [talk.session.forest.label(turn) for turn in talk.session.forest.children(None if first is None else 0)]
+    assert labels == [expect_label(told, at, is_root=is_root) for at in range(len(told))]

@@ -4,7 +4,8 @@ A turn's id is its place in commit order. Nothing is ever removed or changed: a 
 supersedes. Knows nothing of policies: which paths are live is for them to say.
 """
 
-from collections import defaultdict
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from hashlib import blake2b
 
 from turnkeeper.core.callids import UsedIds
@@ -26,6 +27,8 @@ class Forest:
         self._segments: list[tuple[NormalMessage, ...]] = []
         self._told: list[tuple[Message, ...]] = []
         self._askings: list[bytes] = []
+        self._twins: defaultdict[tuple[TurnId | None, bytes], list[TurnId]] = defaultdict(list)
+        self._last_begun: Counter[tuple[TurnId | None, bytes]] = Counter()
         self._path_ids = PathIds()
         self.used_ids = UsedIds()
         """The call ids of its turns."""
@@ -99,18 +102,21 @@ class Forest:
         return self._askings[turn_id]
 
     def label(self, turn_id: TurnId) -> Label:
-        """What it is among its siblings: superseded before parallel, before root, branch and extension."""
+        """What it is among its siblings: superseded before parallel, before root, branch and extension. Found without
+        looking at each of them."""
         turn = self.get(turn_id)
-        siblings = [self._turns[each] for each in self._children[turn.parent] if each != turn_id]
-        twins = [each for each in siblings if self._askings[each.id] == self._askings[turn_id]]
-        if any(twin.id > turn_id and not twin.overlaps(turn) for twin in twins):
+        asking = turn.parent, self._askings[turn_id]
+        twins = self._twins[asking]
+        place = bisect_left(twins, turn_id)
+        if self._last_begun[asking] > turn_id:
             return Label.SUPERSEDED
-        if any(twin.overlaps(turn) for twin in twins):
+        # No twin began after this turn was done: all that came later overlap it, of the earlier ones the last at first.
+        if twins[-1] > turn_id or (place and twins[place - 1] >= turn.begun_after):
             return Label.PARALLEL
         if turn.parent is None:
             return Label.ROOT
-        is_first = all(each.id > turn_id for each in siblings if each not in twins)
-        return Label.EXTENSION if is_first else Label.BRANCH
+        are_twins_before = bisect_left(self._children[turn.parent], turn_id) == place
+        return Label.EXTENSION if are_twins_before else Label.BRANCH
 
     def append(self, turn: Turn) -> None:
         """Add a turn whose id is the next one and whose parent, if it has one, is there."""
@@ -121,6 +127,9 @@ class Forest:
         self._segments.append(segment)
         self._told.append(tuple(self.used_ids.restore(each.message) for each in segment))
         self._askings.append(_digest_asking(turn, segment[:-1]))
+        asking = turn.parent, self._askings[turn.id]
+        self._twins[asking].append(turn.id)
+        self._last_begun[asking] = max(self._last_begun[asking], turn.begun_after)
 
 
 def _digest_asking(turn: Turn, appended: tuple[NormalMessage, ...]) -> bytes:
