@@ -203,6 +203,30 @@ async def test_rewards_that_nobody_would_get_are_refused() -> None:
             assert message in reply.json()["error"], name
 
 
+async def test_a_compaction_and_a_sub_agent_drop_nothing_of_the_main_agent() -> None:
+    """The agent's last word is a leaf beside a sub-agent's turn and a summary, whose reply opens another root."""
+    summary = "the login page drops its cookie before the redirect; the test shows it; nothing is mended yet"
+    engine = ScriptedEngine(
+        [ScriptedReply(text=text) for text in ("start", "last word", "a title", summary, "goes on")]
+    )
+    async with running_site(engine, use_session_server="v2") as site:
+        session = await site.create()
+        await site.chat(session, [user("mend it")])
+        history = [user("mend it"), assistant("start")]
+        last = (await site.chat(session, [*history, user("go on")])).json()["id"]
+        url = f"{site.url}{session}/v1/chat/completions"
+        for headers, asked in (({"x-claude-code-agent-id": "a7"}, "a title?"), ({}, "summarise what was done")):
+            body = {"messages": [*history, user(asked)]}
+            async with site.http.post(url, json=body, headers=headers) as reply:
+                assert reply.status == 200
+        await site.chat(session, [user(f"This goes on from an earlier session. Summary: {summary}")])
+        samples = decode_samples((await site.call("POST", f"{session}/samples")).body).samples
+        metadata = (await site.call("GET", session)).json()["metadata"]
+    assert last in [sample.metadata["leaf"]["response_id"] for sample in samples]
+    assert [sample.metadata["turnkeeper"]["rollout_leaves"] for sample in samples] == [4] * 4
+    assert "dropped_leaves" not in metadata["turnkeeper"]
+
+
 async def test_each_token_and_each_dropped_leaf_is_counted_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "turnkeeper.sessions")
     async with running_site(use_session_server="v2") as site:

@@ -317,6 +317,9 @@ def test_a_picker_that_breaks_its_contract_is_named(picker: Callable[..., Any], 
         (_change(loss_mask=None), "loss_mask must be 4 entries of 0 or 1"),
         (_change(loss_mask=[1, 1, 1, 1]), "loss_mask is 1 at position 1, which was not sampled"),
         (_change(reward=float("nan")), "reward must be finite"),
+        (_change(reward=np.float32("inf")), "reward must be finite, got inf"),
+        (_change(reward={"a": float("nan")}), "reward must be finite"),
+        (_change(reward={"a": np.float32("nan")}), "reward must be finite"),
         (_change(reward="good"), "reward must be a number, an object or None, got str"),
         (_change(status="odd"), "'odd' is not a valid SampleStatus"),
         (_change(weight_versions=None), "not iterable"),
@@ -336,6 +339,9 @@ def test_a_picker_that_breaks_its_contract_is_named(picker: Callable[..., Any], 
         "no-mask",
         "trains-a-prompt",
         "nan-reward",
+        "numpy-infinity",
+        "nan-in-a-reward",
+        "numpy-nan-in-a-reward",
         "text-reward",
         "status",
         "versions",
@@ -345,6 +351,16 @@ def test_a_postprocessor_that_breaks_its_contract_is_named(postprocessor: Callab
     with pytest.raises(HookError, match=message) as caught:
         _collect(postprocessor=postprocessor)
     assert "--post mine" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reward", "sent"),
+    [(np.float32(0.5), 0.5), (np.int64(2), 2), ({"a": np.float32(0.5), "b": 1}, {"a": 0.5, "b": 1}), (None, None)],
+    ids=["float32", "int64", "named", "none"],
+)
+def test_a_hook_may_give_numbers_of_numpy(reward: object, sent: object) -> None:
+    payload = _collect(postprocessor=_change(reward=reward)).encode().to_bytes()
+    assert decode_samples(payload).samples[0].reward == sent
 
 
 def test_a_hook_cannot_train_what_bad_rows_masked() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from turnkeeper.errors import AssemblyError, ConfigError, HookError
 from turnkeeper.ids import TurnId
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, is_object
 from turnkeeper.samples import reference_picker
 from turnkeeper.samples.assemble import MASK_REASONS, AssembledPath
 from turnkeeper.samples.draft import DraftSample
@@ -232,11 +232,22 @@ def _say_why_masked(assembled: AssembledPath, position: int) -> str:
 
 
 def _check_reward(reward: Any) -> Reward | None:
-    if isinstance(reward, float) and not isfinite(reward):
-        raise ValueError(f"reward must be finite, got {reward}")
-    if reward is None or isinstance(reward, int | float | Mapping):
-        return reward  # pyright: ignore[reportUnknownVariableType] - a foreign mapping
-    raise ValueError(f"reward must be a number, an object or None, got {type(reward).__name__}")
+    """The reward with numbers of numpy as plain ones."""
+    if is_object(reward):
+        return {name: _spell_number(number) for name, number in reward.items()}
+    number = _spell_number(reward)
+    if number is None or isinstance(number, int | float):
+        return number
+    raise ValueError(f"reward must be a number, an object or None, got {type(number).__name__}")
+
+
+def _spell_number(value: Any) -> Any:
+    number: Any = value
+    if isinstance(value, np.integer | np.floating):
+        number = float(value) if isinstance(value, np.floating) else int(value)  # pyright: ignore[reportUnknownArgumentType] - of any width
+    if isinstance(number, float) and not isfinite(number):
+        raise ValueError(f"reward must be finite, got {number}")
+    return number
 
 
 def _restore_owned(metadata: JsonObject, origin: JsonObject) -> JsonObject:
