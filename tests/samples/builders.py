@@ -46,12 +46,13 @@ class Story:
         *,
         messages: Sequence[Message] | None = None,
         headers: dict[str, str] | None = None,
+        model: str = "",
     ):
         """Ask something after a turn: messages, or a user's text, which is new unless given."""
         history = self.session.forest.path_messages(parent.id if parent else None)
         at = self.tick()
         asked = [user(text or f"asked at {at}")] if messages is None else messages
-        return self.session.begin(ask(*history, *asked, headers=headers or {}), at=at)
+        return self.session.begin(ask(*history, *asked, headers=headers or {}, model=model), at=at)
 
     def commit(
         self,
@@ -92,10 +93,12 @@ class Story:
         text: str | None = None,
         messages: Sequence[Message] | None = None,
         headers: dict[str, str] | None = None,
+        model: str = "",
         **fields: Any,
     ) -> Turn:
         """One turn from request to record, nothing else in flight."""
-        return self.commit(self.begin(after, text, messages=messages, headers=headers), prompt, sampled, **fields)
+        pending = self.begin(after, text, messages=messages, headers=headers, model=model)
+        return self.commit(pending, prompt, sampled, **fields)
 
     def metadata(self) -> JsonObject:
         """What GET would show."""
@@ -104,9 +107,11 @@ class Story:
             known["tree"] = describe_tree(view_session(self.session))
         return known
 
-    def collect(self, options: CollectOptions = OPTIONS, **fields: Any) -> Collection:
+    def collect(
+        self, options: CollectOptions = OPTIONS, *, train_models: Sequence[str] = (), **fields: Any
+    ) -> Collection:
         return collect(
-            view_session(self.session),
+            view_session(self.session, train_models=train_models),
             session_metadata=self.metadata(),
             session_ledger=self.session.ledger,
             decode=spell,

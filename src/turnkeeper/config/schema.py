@@ -152,6 +152,8 @@ class History(Section):
     """A request that extends a turn which ended by length; a session's own wins. Unset: v1 `bridge`, v2 `close`."""
     sample_past_truncation: bool = False
     """Let samples go on behind a truncated turn, flagged; otherwise they end there."""
+    train_models: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+    """Models that are trained, as agents name them; turns of other models carry no loss. Unset: all."""
     session_sample_picker_path: str = "drop_retries"
     """Which leaves become samples under v2: drop_retries, keep_siblings, another built-in name or an import path."""
     session_sample_postprocessor_path: str = "default_postprocess"

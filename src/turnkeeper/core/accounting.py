@@ -24,7 +24,7 @@ class MaskReason(StrEnum):
     OFFPOLICY = "offpolicy"
     """Older weights sampled it, and the trainer leaves such tokens out."""
     HOOK = "hook"
-    """A postprocessor of the user's masked it."""
+    """The user masked it: by a postprocessor, or by ``--train-models``."""
 
 
 class DropReason(StrEnum):

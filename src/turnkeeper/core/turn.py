@@ -66,6 +66,8 @@ class TurnRequest:
 
     messages: tuple[Message, ...]
     """The whole conversation, chat-completions form, not empty."""
+    model: str = ""
+    """The model that the agent asked for, which says nothing of what answers; empty where it named none."""
     tools: tuple[JsonObject, ...] = ()
     """Function tools in chat-completions form, as rendered into the prompt."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -14,7 +14,7 @@ Had the next marker been E itself, nothing would be trimmed: E stays in turn 0's
 Knows nothing of which paths are picked, and nothing of the wire.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from turnkeeper.choices import OnRecomputed
 from turnkeeper.core import FinishReason, MaskReason
 from turnkeeper.core.tokens import TokenIds, join_ids
 from turnkeeper.errors import AssemblyError
+from turnkeeper.ids import TurnId
 from turnkeeper.routing import assemble_rows
 from turnkeeper.samples.sample import PrefixCacheInfo, Sample, SampleStatus, SpecInfo
 from turnkeeper.samples.truncate import Cut
@@ -71,9 +72,21 @@ class AssembledPath:
 
 
 def assemble_path(
-    stretches: tuple[Stretch, ...], cut: Cut, *, decode: Decode, on_recomputed: OnRecomputed = OnRecomputed.KEEP
+    stretches: tuple[Stretch, ...],
+    cut: Cut,
+    *,
+    decode: Decode,
+    on_recomputed: OnRecomputed = OnRecomputed.KEEP,
+    untrained: Collection[TurnId] = (),
 ) -> AssembledPath:
     """Make the sample of a path that keeps at least one turn.
+
+    Args:
+        stretches: the whole path, laid out.
+        cut: how much of it the sample keeps.
+        decode: token ids to text, special tokens kept.
+        on_recomputed: what becomes of turns whose rows were computed again.
+        untrained: turns whose tokens carry no loss, since their model is not trained.
 
     Raises:
         AssemblyError: turns lack rows that others of the path have.
@@ -88,7 +101,9 @@ def assemble_path(
         place = slice(stretch.sampled - first, stop - first)
         sampled_R[place] = True
         logprobs_R[place] = stretch.turn.completion.logprobs[: stop - stretch.sampled]
-        if on_recomputed is OnRecomputed.MASK and stretch.turn.completion.marks.get("rows_recomputed"):
+        if stretch.turn.id in untrained:
+            reasons_R[place] = _encode_reason(MaskReason.HOOK)
+        elif on_recomputed is OnRecomputed.MASK and stretch.turn.completion.marks.get("rows_recomputed"):
             reasons_R[place] = _encode_reason(MaskReason.ROWS_RECOMPUTED)
     bad_from = _find_bad_from(kept)
     if bad_from is not None:

@@ -44,6 +44,10 @@ class CollectOptions:
         return cls(hooks=load_hooks())
 
 
+UNTRAINED = "other_model"
+"""The cause of a leaf whose agent asked for a model that ``--train-models`` does not name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedLeaf:
     """A turn without children that is the end of no sample."""
@@ -54,10 +58,14 @@ class DroppedLeaf:
     """Why the agent did not go on from it; None where it might have."""
     is_over_length: bool
     """Whether the length limit leaves nothing of its path."""
+    is_untrained: bool
+    """Whether its agent asked for a model that is not trained."""
 
     @property
     def cause(self) -> str:
         """Why it is the end of no sample."""
+        if self.is_untrained:
+            return UNTRAINED
         if self.rollback is not None:
             return str(self.rollback.cause)
         return str(DropReason.OVER_MAX_SEQ_LEN if self.is_over_length else DropReason.NOT_PICKED)
@@ -145,7 +153,9 @@ def collect(
         if not cut.turns:
             empty[leaf] = tuple(turn.id for turn in path)
             continue
-        assembled = assemble_path(stretches, cut, decode=decode, on_recomputed=options.on_recomputed)
+        assembled = assemble_path(
+            stretches, cut, decode=decode, on_recomputed=options.on_recomputed, untrained=view.untrained
+        )
         paths[leaf] = _describe(assembled, view, rollbacks.get(leaf), rewards)
     if is_tree and paths:
         drafts = {leaf: (DraftSample(path, dict(path.sample.metadata)), path) for leaf, path in paths.items()}
@@ -222,6 +232,7 @@ def _list_dropped(
             response_id=turn.completion.response_id,
             rollback=rollbacks.get(turn.id),
             is_over_length=turn.id in empty,
+            is_untrained=turn.id in view.untrained,
         )
         for turn in view.turns
         if turn.id not in inside

@@ -117,6 +117,7 @@ def describe_turn(view: SessionView, turn_id: TurnId) -> JsonObject:
         "context_changed": turn.context_changed,
         "sampled_call_ids": dict(turn.completion.sampled_ids),
         "agent": turn.agent,
+        "model": turn.request.model,
         "notes": list(turn.request.notes),
         "headers": dict(turn.request.headers),
         "lora_name": turn.completion.lora_name,

@@ -32,7 +32,7 @@ OWN_METADATA: tuple[tuple[str, str, str], ...] = (
         "turns",
         "",
         "one object a kept turn: `id`, `response_id`, `start` and `end` of its completion, its label, `agent`, "
-        "sampler, marks, `sampled_call_ids`, why, and its `reward` where the collect gave it one",
+        "`model`, sampler, marks, `sampled_call_ids`, why, and its `reward` where the collect gave it one",
     ),
     ("versions", "", "`{version, start, end}`: the weights that sampled each token; `version` is null where unknown"),
     ("masked", "", "`{reason, start, end}`: sampled tokens that carry no loss"),
@@ -169,10 +169,12 @@ leaf back:
   or a title does. It is recognised by runs of words, since harnesses cut and wrap such replies. Where the question
   before the reply comes along, the conversation was started anew with its history, and the turn is no side request;
 * a turn of another agent, as harness headers name it;
+* a turn of a model that is not trained (`--train-models`);
 * a turn that was asked before the leaf's reply was there. Leaves labelled `parallel` are never rolled back.
 
 Each turn without children that ends no sample is listed in `session_metadata.turnkeeper.dropped_leaves` with its cause
-(`not_picked` and `over_max_seq_len` beside those above), counted in `turnkeeper_leaves_dropped` and named in the log.
+(`not_picked`, `over_max_seq_len` and `other_model` beside those above), counted in `turnkeeper_leaves_dropped` and
+named in the log.
 """
 
 _CUT = """\

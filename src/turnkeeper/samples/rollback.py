@@ -10,9 +10,10 @@
     5  [system, user + a4]       -> a5
 
 A leaf is rolled back by the first turn that is a sibling of it, was asked after the leaf's own reply was there, comes
-from the same agent, is no side request, and was itself delivered or continued: a turn that nobody received replaces
-nothing. Roots are siblings only where they ask the same. A leaf whose reply never reached the agent counts as rolled
-back by no turn. Leaves that were asked in parallel with their twins are wanted more than once and stay.
+from the same agent, is no side request, asks for a model that is trained, and was itself delivered or continued: a
+turn that nobody received replaces nothing. Roots are siblings only where they ask the same. A leaf whose reply never
+reached the agent counts as rolled back by no turn. Leaves that were asked in parallel with their twins are wanted more
+than once and stay.
 
 Knows no picker: what happens to such leaves is a picker's choice.
 """
@@ -48,7 +49,7 @@ def find_rollbacks(view: SessionView) -> Mapping[TurnId, Rollback]:
     received = frozenset(turn.id for turn in view.turns if turn.id in continued or turn.id not in view.undelivered)
     groups = tuple(_group_siblings(view))
     ends = (turn.id for group in groups for turn in group[1:] if turn.parent is not None)
-    replacing = received - find_side_requests(view.turns, frozenset(ends) - continued)
+    replacing = received - find_side_requests(view.turns, frozenset(ends) - continued) - view.untrained
     found = {turn.id: Rollback(cause=DropReason.UNDELIVERED) for turn in view.turns if turn.id not in received}
     for group in groups:
         waiting: deque[Turn] = deque()

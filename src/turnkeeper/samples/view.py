@@ -4,7 +4,7 @@ The service fills a view from a session; nothing here holds on to the session it
 beside turns that commit meanwhile. Knows no wire and no hook.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turnkeeper.choices import HistoryKind
@@ -27,9 +27,12 @@ class SessionView:
     askings: tuple[bytes, ...]
     """A digest of what each turn asked of its parent; parallel to ``turns``. Equal digests ask the same."""
     leaves: tuple[TurnId, ...]
-    """The ends of the paths that may become samples, in commit order."""
+    """The ends of the paths that may become samples, in commit order: leaves, or where turns of models that are not
+    trained end a path, the turns before those."""
     undelivered: frozenset[TurnId] = frozenset()
     """Turns whose reply never reached the agent in full."""
+    untrained: frozenset[TurnId] = frozenset()
+    """Turns for which the agent asked another model than those that are trained."""
     mismatches: Mapping[TurnId, Sequence[JsonObject]] = field(default_factory=dict[TurnId, Sequence[JsonObject]])
     """``tito_session_mismatch`` of the path that ends at a leaf; leaves where nobody computed it are left out."""
     messages: Mapping[TurnId, tuple[Message, ...]] = field(default_factory=dict[TurnId, tuple[Message, ...]])
@@ -50,6 +53,7 @@ def view_session(
     *,
     mismatches: Mapping[TurnId, Sequence[JsonObject]] | None = None,
     with_messages: bool = False,
+    train_models: Collection[str] = (),
 ) -> SessionView:
     """Take the view of a session as it stands.
 
@@ -57,9 +61,12 @@ def view_session(
         session: only read.
         mismatches: by leaf, where they were computed.
         with_messages: whether samples are to carry their messages (``save_debug_trajectory_data``).
+        train_models: the models that are trained, by the names that agents ask for; empty for all.
     """
-    forest, leaves = session.forest, session.live_leaves()
+    forest = session.forest
     turns = forest.turns
+    untrained = frozenset(turn.id for turn in turns if train_models and not _is_trained(turn, train_models))
+    leaves = _find_ends(turns, session.live_leaves(), untrained) if untrained else session.live_leaves()
     return SessionView(
         history=session.policy.kind,
         turns=turns,
@@ -67,9 +74,33 @@ def view_session(
         askings=tuple(forest.asking(turn.id) for turn in turns),
         leaves=leaves,
         undelivered=frozenset(turn.id for turn in turns if not session.is_delivered(turn.id)),
+        untrained=untrained,
         mismatches=mismatches or {},
         messages={leaf: forest.path_messages(leaf) for leaf in leaves} if with_messages else {},
     )
+
+
+def _is_trained(turn: Turn, train_models: Collection[str]) -> bool:
+    """A request that names no model asks for the policy."""
+    return not turn.request.model or turn.request.model in train_models
+
+
+def _find_ends(turns: Sequence[Turn], leaves: Sequence[TurnId], untrained: Collection[TurnId]) -> tuple[TurnId, ...]:
+    """The last trained turn of each path, but for those that stand on the path of another; in commit order."""
+    ends: set[TurnId] = set()
+    for leaf in leaves:
+        end: TurnId | None = leaf
+        while end is not None and end in untrained:
+            end = turns[end].parent
+        if end is not None:
+            ends.add(end)
+    inside: set[TurnId] = set()
+    for end in ends:
+        above = turns[end].parent
+        while above is not None and above not in inside:
+            inside.add(above)
+            above = turns[above].parent
+    return tuple(sorted(ends - inside))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

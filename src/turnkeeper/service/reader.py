@@ -7,6 +7,7 @@ meanwhile.
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.tokens import TokenIds
@@ -14,7 +15,7 @@ from turnkeeper.errors import AssemblyError
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, encode_json
 from turnkeeper.rendering import Renderer
-from turnkeeper.samples import Collection, CollectOptions, Reward, collect, view_session
+from turnkeeper.samples import Collection, CollectOptions, Reward, SessionView, collect, view_session
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.mismatch import compare_paths
 from turnkeeper.service.record import build_metadata, build_records, view_records
@@ -54,7 +55,7 @@ class SessionReader:
             RequestError: a reward names no turn, or several.
             AssemblyError: the turns do not make samples.
         """
-        leaves = {*entry.session.live_leaves(), *(turn.id for turn in entry.session.forest.turns[-1:])}
+        leaves = {*self._view(entry).leaves, *(turn.id for turn in entry.session.forest.turns[-1:])}
         mismatches = await compare_paths(self._renderer, entry, leaves)
         work = self._plan_collect(
             entry,
@@ -65,6 +66,9 @@ class SessionReader:
             rewards=rewards,
         )
         return await asyncio.to_thread(work)
+
+    def _view(self, entry: SessionEntry, **options: Any) -> SessionView:
+        return view_session(entry.session, train_models=self._config.history.train_models, **options)
 
     async def _account(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:
         """The session's metadata with the accounting that its samples would have now."""
@@ -88,7 +92,7 @@ class SessionReader:
         with_messages = self._config.history.save_debug_trajectory_data
         return partial(
             collect,
-            view_session(entry.session, mismatches=mismatches, with_messages=with_messages),
+            self._view(entry, mismatches=mismatches, with_messages=with_messages),
             session_metadata=self._build_metadata(entry, mismatches),
             session_ledger=entry.session.ledger,
             decode=decode,
@@ -109,7 +113,7 @@ class SessionReader:
         }
         return build_metadata(
             entry.session,
-            view_session(entry.session),
+            self._view(entry),
             max_trim_tokens=self._renderer.max_trim,
             own=own,
             mismatch=None if last is None else mismatches.get(last.id),

@@ -115,6 +115,8 @@ def _build_request(view: RecordView, *, use_addition_r3: bool) -> JsonObject:
         "return_meta_info": True,
         "input_ids": join_ids([kept, turn.prompt.ids]) if len(kept) else turn.prompt.ids,
     }
+    if request.model:
+        asked["model"] = request.model
     if request.tools:
         asked["tools"] = list(request.tools)
     if turn.prompt.template_kwargs:

@@ -12,7 +12,7 @@ from turnkeeper.core.turn import FinishReason, TurnRequest
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.http.dialects.canon import parse_messages, parse_tools
 from turnkeeper.http.dialects.dialect import AgentCall, DecodeToken, ParseContext, ReplyStream, StreamStart
-from turnkeeper.http.dialects.fields import find_object, merge_nested, read_flag, read_model
+from turnkeeper.http.dialects.fields import choose_model, find_object, merge_nested, read_flag, read_model
 from turnkeeper.http.dialects.openai_error import build_error
 from turnkeeper.http.dialects.progress import Progress
 from turnkeeper.http.jsonbody import encode_json
@@ -158,6 +158,7 @@ class ChatDialect:
         body, nested = merge_nested(body)
         fields = parse_fields(body, read=READ_FIELDS | NOISE_FIELDS, forward_fields=context.forward_fields)
         request = TurnRequest(
+            model=read_model(body),
             messages=parse_messages(body.get("messages")),
             tools=parse_tools(body.get("tools")),
             template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
@@ -170,7 +171,7 @@ class ChatDialect:
         options = find_object(body.get("stream_options"), "stream_options")
         return ChatCall(
             request=request,
-            model=read_model(body),
+            model=choose_model(body),
             wants_stream=read_flag(body, "stream"),
             wants_usage=read_flag(options, "include_usage"),
             wants_logprobs=read_flag(body, "logprobs"),

@@ -24,7 +24,7 @@ def read_flag(fields: Mapping[str, Any], name: str) -> bool:
 
 
 def read_model(fields: Mapping[str, Any]) -> str:
-    """The name that the reply echoes.
+    """The model that is asked for; empty where the request names none.
 
     Raises:
         RequestError: it is no string.
@@ -32,7 +32,16 @@ def read_model(fields: Mapping[str, Any]) -> str:
     value = fields.get("model")
     if not isinstance(value, str | None):
         raise RequestError(f"model must be a string, got {describe_json(value)}", param="model")
-    return value or DEFAULT_MODEL
+    return value or ""
+
+
+def choose_model(fields: Mapping[str, Any]) -> str:
+    """The name that the reply echoes.
+
+    Raises:
+        RequestError: the model that is asked for is no string.
+    """
+    return read_model(fields) or DEFAULT_MODEL
 
 
 def get_object(value: Any, where: str) -> JsonObject:

@@ -12,7 +12,15 @@ from turnkeeper.core.turn import TurnRequest
 from turnkeeper.errors import RequestError, TurnkeeperError
 from turnkeeper.http.dialects import messages_error
 from turnkeeper.http.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
-from turnkeeper.http.dialects.fields import find_object, get_list, get_object, merge_nested, read_flag, read_model
+from turnkeeper.http.dialects.fields import (
+    choose_model,
+    find_object,
+    get_list,
+    get_object,
+    merge_nested,
+    read_flag,
+    read_model,
+)
 from turnkeeper.http.dialects.messages_reply import build_message
 from turnkeeper.http.dialects.messages_request import parse_conversation
 from turnkeeper.http.dialects.messages_stream import MessagesStream
@@ -77,6 +85,7 @@ class MessagesDialect:
             forward_fields=context.forward_fields,
         )
         request = TurnRequest(
+            model=read_model(body),
             messages=conversation.messages,
             tools=toolbox.tools,
             template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
@@ -86,7 +95,7 @@ class MessagesDialect:
             dialect=self.name,
             notes=(*nested, *noise, *fields.notes, *output.notes, *toolbox.notes, *conversation.notes),
         )
-        return MessagesCall(request=request, model=read_model(body), wants_stream=read_flag(body, "stream"))
+        return MessagesCall(request=request, model=choose_model(body), wants_stream=read_flag(body, "stream"))
 
     def choose_status(self, error: TurnkeeperError) -> int:
         """503 is 529 here."""

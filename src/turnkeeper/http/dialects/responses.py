@@ -12,7 +12,15 @@ from typing import Any
 from turnkeeper.core.turn import TurnRequest
 from turnkeeper.errors import RequestError, TurnkeeperError
 from turnkeeper.http.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
-from turnkeeper.http.dialects.fields import find_object, get_list, get_object, merge_nested, read_flag, read_model
+from turnkeeper.http.dialects.fields import (
+    choose_model,
+    find_object,
+    get_list,
+    get_object,
+    merge_nested,
+    read_flag,
+    read_model,
+)
 from turnkeeper.http.dialects.openai_error import build_error
 from turnkeeper.http.dialects.responses_items import parse_conversation
 from turnkeeper.http.dialects.responses_reply import ReplyForm, build_usage, describe_end
@@ -94,6 +102,7 @@ class ResponsesDialect:
             forward_fields=context.forward_fields,
         )
         request = TurnRequest(
+            model=read_model(body),
             messages=conversation.messages,
             tools=table.tools,
             template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
@@ -156,7 +165,7 @@ def _read_format(value: Any) -> JsonObject:
 def _read_form(body: Mapping[str, Any], table: ToolTable) -> ReplyForm:
     given = {name: body[name] for name in _ECHOED if body.get(name) is not None}
     return ReplyForm(
-        model=read_model(body),
+        model=choose_model(body),
         table=table,
         seals_reasoning="reasoning.encrypted_content" in get_list(body.get("include"), "include"),
         echoed={**_ECHOED, **given},
