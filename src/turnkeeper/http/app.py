@@ -21,6 +21,7 @@ from turnkeeper.http.dialects import DIALECTS, Dialect
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.jsonbody import encode_json
+from turnkeeper.http.models import ModelsHandler
 from turnkeeper.http.openapi import describe_routes
 from turnkeeper.http.routes import Handle, Handler, Routes
 from turnkeeper.http.turns import TokenCountHandler, TurnHandler
@@ -78,8 +79,7 @@ def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
         row("GET HEAD", "/sessions/{session_id}", "Show a session: its records and metadata.", routes.get_session),
         row("DELETE", "/sessions/{session_id}", "End a session.", routes.delete_session),
         row("POST", "/sessions/{session_id}/samples", "Collect training samples.", routes.collect_samples),
-        row("GET HEAD", "/sessions/{session_id}/v1/models", "List the models.", routes.list_models),
-        row("GET HEAD", "/v1/models", "List the models.", routes.list_models),
+        *(row for prefix in ("/sessions/{session_id}", "") for row in _build_model_rows(service, prefix)),
         row("GET HEAD", "/sessions/{session_id}/v1", "Answer a probe.", routes.probe),
         row("GET HEAD", "/sessions/{session_id}/", "Answer a probe.", routes.probe),
         row("GET HEAD", "/sessions/{session_id}/api/hello", "Answer a probe.", routes.probe),
@@ -96,6 +96,17 @@ def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
             app=Handler(routes.relay, service.count_error),
             is_listed=False,
         ),
+    )
+
+
+def _build_model_rows(service: SessionService, prefix: str) -> tuple[RouteRow, ...]:
+    handler, methods, path = ModelsHandler(service), ("GET", "HEAD"), f"{prefix}/v1/models"
+    show = "Show a model, whatever its name."
+    return (
+        RouteRow(methods=methods, path=path, summary="List the models.", app=handler),
+        RouteRow(methods=methods, path=f"{path}/{{model_id}}", summary=show, app=handler),
+        # A name may hold slashes; a path that does is no route of the OpenAPI document.
+        RouteRow(methods=methods, path=f"{path}/{{model_id:path}}", summary=show, app=handler, is_listed=False),
     )
 
 

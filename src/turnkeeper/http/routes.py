@@ -115,12 +115,6 @@ class Routes:
             reply = await self._service.relay(session_id, call)
         await exchange.respond(reply.status, reply.body, dict(reply.headers))
 
-    async def list_models(self, exchange: Exchange) -> None:
-        """``GET /v1/models``, of a session or not; no engine is asked."""
-        self._check_session(exchange)
-        model = {"id": self._service.model_name, "object": "model", "created": 0, "owned_by": "turnkeeper"}
-        await _send_json(exchange, {"object": "list", "data": [model]})
-
     async def probe(self, exchange: Exchange) -> None:
         """``GET`` and ``HEAD`` of the places that clients look at before they begin."""
         self._check_session(exchange)

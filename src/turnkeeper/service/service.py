@@ -365,9 +365,10 @@ class SessionService:
         entry.publish()
 
     @property
-    def model_name(self) -> str:
-        """What ``/v1/models`` calls the policy: the name of the checkpoint folder."""
-        return Path(self.config.model.hf_checkpoint or "policy").name
+    def model_names(self) -> tuple[str, ...]:
+        """What ``/v1/models`` calls the policy: the name of the checkpoint folder, then those that are trained."""
+        checkpoint = Path(self.config.model.hf_checkpoint or "policy").name
+        return tuple(dict.fromkeys((checkpoint, *self.config.history.train_models)))
 
     def describe_health(self) -> JsonObject:
         """What ``GET /health`` says."""

@@ -1,0 +1,85 @@
+"""``/v1/models``: which models a session serves, in the forms that OpenAI's and Anthropic's clients read.
+
+There is one policy, and it answers under every name: an agent may ask for any model, and a client that looks up the
+name it was given finds that name. The list has the names that the server knows. No engine is asked.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from turnkeeper.http.dialects import CHAT, MESSAGES, Dialect
+from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
+from turnkeeper.http.failure import answer_or_explain
+from turnkeeper.http.jsonbody import encode_json
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.service.service import SessionService
+
+ANTHROPIC_HEADER = "anthropic-version"
+"""Anthropic's clients send it with every request, and no other client does."""
+
+_EPOCH = "1970-01-01T00:00:00Z"
+"""What Anthropic's API says of a model whose date of release is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsHandler:
+    """An ASGI application that lists the models, or shows the one that the path names."""
+
+    service: SessionService
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        async with Exchange(scope, receive, send) as exchange:
+            dialect = choose_dialect(exchange.headers)
+            await answer_or_explain(exchange, self._answer, dialect, self.service.count_error)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        session_id, name = (exchange.path_params.get(key) for key in ("session_id", "model_id"))
+        if session_id is not None:
+            self.service.get_turn_session_id(session_id)
+        is_anthropic = choose_dialect(exchange.headers) is MESSAGES
+        if name is not None:
+            shown = render_anthropic_model(name) if is_anthropic else render_openai_model(name)
+        else:
+            names = self.service.model_names
+            shown = render_anthropic_list(names) if is_anthropic else render_openai_list(names)
+        body = encode_json(shown)
+        if exchange.method == "HEAD":
+            await exchange.start(200, [*JSON_HEADERS.items(), ("content-length", str(len(body)))])
+            await exchange.finish()
+        else:
+            await exchange.respond(200, body, JSON_HEADERS)
+
+
+def choose_dialect(headers: Mapping[str, str]) -> Dialect:
+    """Whose client asks; names in lower case."""
+    return MESSAGES if ANTHROPIC_HEADER in headers else CHAT
+
+
+def render_openai_model(name: str) -> JsonObject:
+    """A ``model`` object of OpenAI."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "turnkeeper"}
+
+
+def render_openai_list(names: Iterable[str]) -> JsonObject:
+    """A ``list`` object of OpenAI."""
+    return {"object": "list", "data": [render_openai_model(name) for name in names]}
+
+
+def render_anthropic_model(name: str) -> JsonObject:
+    """A ``model`` object of Anthropic; what nobody knows is null."""
+    unknown = ("capabilities", "deprecated_at", "line", "max_input_tokens", "max_tokens")
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": name,
+        "created_at": _EPOCH,
+        "lifecycle": "active",
+        **dict.fromkeys(unknown),
+    }
+
+
+def render_anthropic_list(names: Iterable[str]) -> JsonObject:
+    """A page of Anthropic's list, which is the only one."""
+    data = [render_anthropic_model(name) for name in names]
+    return {"data": data, "first_id": data[0]["id"], "last_id": data[-1]["id"], "has_more": False}
