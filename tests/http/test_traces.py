@@ -2,8 +2,8 @@
 
 1. Every call of a trace is answered 200 through its own dialect, streamed where the client streamed.
 2. Each main turn attaches to the one before; side requests (titles) are roots of their own.
-3. Real chat templates that refuse or drop system messages take every call: each text is in the prompt once, and the
-   engine is sent the messages that were written.
+3. Real chat templates that refuse or drop system messages take every call: each text is in the prompt once, the
+   session keeps the messages as they were sent, and the engine is sent those that were written.
 """
 
 import json
@@ -87,6 +87,7 @@ async def test_a_real_chat_template_takes_what_the_client_sends(name: str, famil
     assert [turn.parent for turn in forest.turns] == PARENTS[name]
     for turn, call in zip(forest.turns, calls, strict=True):
         sent = forest.path_messages(turn.id)[:-1]
+        assert name != "codex" or [message["role"] for message in sent[:3]] == ["developer", "developer", "user"]
         assert call["messages"] == list(renderer.place(sent))
         prompt = renderer.tokenizer.decode(freeze_ids(call["input_ids"]))
         texts = [get_text(message).strip() for message in sent if message["role"] in ("system", "developer")]

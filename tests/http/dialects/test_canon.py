@@ -1,6 +1,6 @@
 """Canonical messages and tools.
 
-1. A message keeps its keys and spelling; ``developer`` reads as ``system``; arguments given as an object become text.
+1. A message keeps its keys and spelling; every role stays as it was sent; arguments given as an object become text.
 2. What is malformed is refused by the path of its field.
 3. Results of parallel calls stand in the order of the calls, in whatever order they came.
 """
@@ -51,8 +51,8 @@ def test_a_message_keeps_its_keys_and_spelling() -> None:
     assert parse_messages([message]) == (message,)
 
 
-def test_developer_reads_as_system() -> None:
-    assert parse_messages([{"role": "developer", "content": "x"}]) == ({"role": "system", "content": "x"},)
+def test_developer_stays_as_it_was_sent() -> None:
+    assert parse_messages([{"role": "developer", "content": "x"}]) == ({"role": "developer", "content": "x"},)
 
 
 def test_arguments_given_as_an_object_become_text() -> None:

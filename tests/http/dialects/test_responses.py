@@ -75,11 +75,11 @@ def test_the_ways_to_say_a_word_are_one() -> None:
     assert read("hi") == read([USER]) == read([message("user", "h", "i")]) == [USER]
 
 
-def test_instructions_and_developers_are_system_messages() -> None:
+def test_instructions_lead_and_developers_stay_as_they_were_sent() -> None:
     items = [message("developer", "a"), {"role": "system", "content": "b"}, USER]
     assert [(each["role"], each["content"]) for each in read(items, instructions="first")] == [
         ("system", "first"),
-        ("system", "a"),
+        ("developer", "a"),
         ("system", "b"),
         ("user", "hi"),
     ]

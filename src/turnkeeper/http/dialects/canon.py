@@ -13,8 +13,8 @@ from turnkeeper.http.dialects.fields import get_object
 from turnkeeper.http.jsonbody import describe_json
 from turnkeeper.jsontypes import JsonObject, Message, is_array, is_object
 
-ROLES = ("system", "user", "assistant", "tool")
-"""``developer`` is read as ``system``, which it replaced."""
+ROLES = ("system", "developer", "user", "assistant", "tool")
+"""Every role is kept as it was sent; the renderer finds a place for ``developer`` where the format knows none."""
 
 
 def parse_messages(value: Any) -> tuple[Message, ...]:
@@ -33,12 +33,8 @@ def parse_message(value: Any, where: str) -> Message:
     """Read one chat-completions message; ``where`` names it in errors."""
     message = get_object(value, where)
     role = message.get("role")
-    if role == "developer":
-        message, role = {**message, "role": "system"}, "system"
     if role not in ROLES:
-        raise RequestError(
-            f"{where}.role must be one of {', '.join(ROLES)} or developer, got {role!r}", param=f"{where}.role"
-        )
+        raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}, got {role!r}", param=f"{where}.role")
     _check_content(message.get("content"), f"{where}.content")
     for name in ("reasoning_content", "reasoning", "name", "tool_call_id"):
         _check_text(message.get(name), f"{where}.{name}")

@@ -116,7 +116,7 @@ class _Reader:
             self._open().texts.append(text)
             return
         self.flush()
-        self.messages.append({"role": "system" if role == "developer" else role, "content": text})
+        self.messages.append({"role": role, "content": text})
 
     def _add_reasoning(self, item: JsonObject, where: str) -> None:
         said = _join_texts(item.get("content"), f"{where}.content")
