@@ -36,6 +36,15 @@ class OnTruncated(StrEnum):
     """Goes on behind the closing ids that the model never sampled, with loss 0 on them."""
 
 
+class OnImage(StrEnum):
+    """An image in what an agent sends."""
+
+    REFUSE = "refuse"
+    """Is a 400."""
+    OMIT = "omit"
+    """Is left out, with one fixed text in its place."""
+
+
 class PauseMode(StrEnum):
     """What a weight update does to generation in flight."""
 

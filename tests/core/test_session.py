@@ -15,7 +15,7 @@ import pytest
 
 from sessionkit import Talk, ask, assistant, call, completion_of, prompt_of, system, user
 from turnkeeper.choices import OnToolsChange, OnTruncated
-from turnkeeper.core import DropReason, FinishReason, Linear, Prompt, Tree, build_query
+from turnkeeper.core import DropReason, FinishReason, Linear, Prompt, Tree, build_query, fold
 from turnkeeper.core.tokens import NO_TOKENS
 from turnkeeper.errors import (
     AssistantLastError,
@@ -25,7 +25,7 @@ from turnkeeper.errors import (
     TruncatedTurnError,
     TurnLimitError,
 )
-from turnkeeper.jsontypes import Message
+from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.routing import RoutingRows
 
 
@@ -55,8 +55,26 @@ def test_a_turn_stores_only_what_it_adds() -> None:
     first = talk.session.forest.get(turn.parent or turn.id)
     assert turn.messages == (user("v"),)
     assert turn.request.messages == ()
-    assert turn.request.tools is first.request.tools
+    assert turn.request.tools[0] is first.request.tools[0]
     assert turn.path_messages == 4
+
+
+def test_a_turn_keeps_its_tools_as_its_own_request_spelled_them() -> None:
+    talk = Talk()
+    listed: list[JsonObject] = [{"name": "t", "x": 1}, {"x": 1, "name": "t"}, {"name": "t", "x": 1}]
+    loaded: list[tuple[JsonObject, ...]] = [(), ({"name": "u"},), ({"name": "u"}, {"name": "v"})]
+    messages: list[Message] = []
+    for tool_spelled, each in zip(listed, loaded, strict=True):
+        messages.append(user("u"))
+        turn = talk.say(*messages, reply="a", tools=(tool_spelled,), loaded_tools=each)
+        messages.append(assistant("a"))
+        assert list(turn.request.tools[0]) == list(tool_spelled)
+        assert turn.request.callable_tools == (tool_spelled, *each)
+    turns = talk.session.forest.turns
+    assert [turn.parent for turn in turns] == [None, 0, 1]
+    assert turns[2].request.tools[0] is turns[0].request.tools[0]
+    assert turns[2].request.loaded_tools[0] is turns[1].request.loaded_tools[0]
+    assert fold(talk.session.events).forest.turns == turns
 
 
 def test_path_ids_join_prompt_and_completion_of_every_turn_less_the_trim() -> None:

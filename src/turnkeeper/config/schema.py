@@ -15,6 +15,7 @@ from turnkeeper.choices import (
     EngineWire,
     OnAbort,
     OnBadRows,
+    OnImage,
     OnRecomputed,
     OnToolsChange,
     OnTruncated,
@@ -150,6 +151,8 @@ class History(Section):
     """A request that continues a path with other tools. Unset: `keep` under v1, `fork` under v2."""
     on_truncated: OnTruncated | None = None
     """A request that extends a turn which ended by length; a session's own wins. Unset: v1 `bridge`, v2 `close`."""
+    on_image: OnImage = OnImage.REFUSE
+    """An image that an agent sends, be it a tool's result or the user's; a session holds text only."""
     sample_past_truncation: bool = False
     """Let samples go on behind a truncated turn, flagged; otherwise they end there."""
     train_models: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()

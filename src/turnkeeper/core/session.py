@@ -13,6 +13,7 @@ Knows no engine, no template, no clock: times come in as arguments and are only 
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 from turnkeeper.choices import OnToolsChange, OnTruncated
 from turnkeeper.core.accounting import DropReason, Ledger
@@ -44,7 +45,7 @@ from turnkeeper.errors import (
     TurnLimitError,
 )
 from turnkeeper.ids import TurnId
-from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.jsontypes import JsonObject, Message, encode_json
 from turnkeeper.matching import TOLERANT, Matcher, load_matcher, normalize
 
 
@@ -69,7 +70,7 @@ class Session:
         self._held_ids = HeldIds()
         self._begun = 0
         self._last_search: _Search | None = None
-        self._tools: dict[str, tuple[JsonObject, ...]] = {}
+        self._tools: dict[bytes, JsonObject] = {}
 
     @classmethod
     def open(
@@ -350,15 +351,22 @@ class Session:
             query=query,
         )
 
+    def _strip(self, request: TurnRequest) -> TurnRequest:
+        """What a turn keeps of its request: a tool that several requests spell alike is one object for all of them."""
+        tools, loaded = (
+            tuple(self._tools.setdefault(blake2b(encode_json(tool), digest_size=16).digest(), tool) for tool in each)
+            for each in (request.tools, request.loaded_tools)
+        )
+        return replace(request, messages=(), tools=tools, loaded_tools=loaded, trace={})
+
     def _build_turn(self, pending: PendingTurn, prompt: Prompt, completion: Completion, at: float) -> Turn:
         parent, query = pending.parent, pending.query
         asked = query.context_digest
-        tools = self._tools.setdefault(asked, pending.request.tools)
         return Turn(
             id=TurnId(len(self.forest)),
             parent=pending.parent_id,
             messages=pending.shown,
-            request=replace(pending.request, messages=(), tools=tools, trace={}),
+            request=self._strip(pending.request),
             prompt=prompt,
             completion=completion,
             begun_after=pending.begun_after,

@@ -70,6 +70,9 @@ class TurnRequest:
     """The model that the agent asked for, which says nothing of what answers; empty where it named none."""
     tools: tuple[JsonObject, ...] = ()
     """Function tools in chat-completions form, as rendered into the prompt."""
+    loaded_tools: tuple[JsonObject, ...] = ()
+    """Function tools that the messages load: their definitions stand in tool results, not with ``tools``, so that a
+    growing set of them leaves the path as it is."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The request's own chat template arguments, before the family's are merged in."""
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -92,6 +95,11 @@ class TurnRequest:
     """Tracing headers (lower-case names) that go along to the engine; not kept with the turn."""
     wants_text: bool = False
     """Whether the client wants text as it is generated."""
+
+    @property
+    def callable_tools(self) -> tuple[JsonObject, ...]:
+        """Every tool that the policy may call, for engines and parsers."""
+        return (*self.tools, *self.loaded_tools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

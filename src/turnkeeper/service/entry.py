@@ -56,6 +56,8 @@ class SessionEntry:
     """Turns in flight, by the number of their pending turn."""
     by_digest: dict[str, list[TurnId]] = field(default_factory=dict[str, list[TurnId]])
     """The turns of each request digest, in commit order."""
+    by_response: dict[str, TurnId] = field(default_factory=dict[str, TurnId])
+    """The turn of each reply, by the id under which the reply was delivered."""
     lost: set[TurnId] = field(default_factory=set[TurnId])
     """Turns whose reply was cut off on its way and never delivered since."""
     mismatches: dict[TurnId, list[JsonObject] | None] = field(default_factory=dict[TurnId, list[JsonObject] | None])
@@ -110,6 +112,7 @@ class SessionEntry:
     def add_turn(self, turn: Turn) -> None:
         """Note a committed turn for retries and for the memory account."""
         self.by_digest.setdefault(turn.request.digest, []).append(turn.id)
+        self.by_response[turn.completion.response_id] = turn.id
         rows = turn.completion.rows
         self._grow(measure_turn(turn), 0, rows.size_bytes if rows is not None else 0)
 

@@ -90,7 +90,7 @@ def plan_generation(
             session_id=session_id,
             prompt_ids=prompt_ids,
             messages=tuple(messages),
-            tools=request.tools,
+            tools=request.callable_tools,
             sampling=_limit_tokens(request.sampling, budget),
             template_kwargs=prompt.template_kwargs,
             forwarded=request.forwarded,

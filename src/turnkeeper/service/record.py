@@ -117,8 +117,8 @@ def _build_request(view: RecordView, *, use_addition_r3: bool) -> JsonObject:
     }
     if request.model:
         asked["model"] = request.model
-    if request.tools:
-        asked["tools"] = list(request.tools)
+    if request.callable_tools:
+        asked["tools"] = list(request.callable_tools)
     if turn.prompt.template_kwargs:
         asked["chat_template_kwargs"] = dict(turn.prompt.template_kwargs)
     if turn.completion.lora_name is not None:

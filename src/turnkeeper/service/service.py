@@ -28,7 +28,7 @@ from turnkeeper.engines.route import RouteKeeper
 from turnkeeper.engines.verdict import RouteState
 from turnkeeper.errors import AuthenticationError, CapacityError, SessionClosedError, TurnkeeperError
 from turnkeeper.ids import SessionId
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.matching import Matcher
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
@@ -220,6 +220,18 @@ class SessionService:
             SessionNotFoundError: there is none.
         """
         return self._registry.get(session_id, self._clock.now())
+
+    def find_reply(self, session_id: str, response_id: str) -> Message | None:
+        """The assistant message that the session delivered under this id; None where it delivered none.
+
+        Raises:
+            SessionNotFoundError: there is no such session, and a turn would not open it.
+        """
+        if self._find_creatable(session_id) is not None:
+            return None
+        entry = self.find_entry(session_id)
+        turn_id = entry.by_response.get(response_id)
+        return None if turn_id is None else entry.session.forest.get(turn_id).completion.message
 
     async def describe(self, session_id: str, *, with_rows: bool = False) -> bytes:
         """The JSON of ``GET /sessions/{id}``."""

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from turnkeeper.choices import OnImage
 from turnkeeper.errors import RequestError
 from turnkeeper.http.dialects.canon import order_results, parse_messages, parse_tools
+from turnkeeper.http.dialects.images import ImageFilter
 
+REFUSED = ImageFilter(OnImage.REFUSE)
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1.0}'}}
 
 BAD_MESSAGES: dict[str, tuple[Any, str]] = {
@@ -43,21 +46,21 @@ BAD_MESSAGES: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("value", "reason"), BAD_MESSAGES.values(), ids=BAD_MESSAGES.keys())
 def test_a_malformed_message_is_refused_by_the_path_of_its_field(value: object, reason: str) -> None:
     with pytest.raises(RequestError, match=reason):
-        parse_messages(value)
+        parse_messages(value, REFUSED)
 
 
 def test_a_message_keeps_its_keys_and_spelling() -> None:
     message = {"role": "assistant", "content": None, "tool_calls": [CALL], "refusal": None, "x": 1}
-    assert parse_messages([message]) == (message,)
+    assert parse_messages([message], REFUSED) == (message,)
 
 
 def test_developer_stays_as_it_was_sent() -> None:
-    assert parse_messages([{"role": "developer", "content": "x"}]) == ({"role": "developer", "content": "x"},)
+    assert parse_messages([{"role": "developer", "content": "x"}], REFUSED) == ({"role": "developer", "content": "x"},)
 
 
 def test_arguments_given_as_an_object_become_text() -> None:
     call = {"id": "c", "function": {"name": "f", "arguments": {"a": "中"}}}
-    (message,) = parse_messages([{"role": "assistant", "tool_calls": [call]}])
+    (message,) = parse_messages([{"role": "assistant", "tool_calls": [call]}], REFUSED)
     assert message["tool_calls"][0]["function"]["arguments"] == '{"a": "中"}'
 
 

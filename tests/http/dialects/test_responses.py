@@ -242,7 +242,12 @@ REFUSED: dict[str, tuple[JsonObject, str]] = {
         {"input": [USER, {"type": "web_search_call"}]},
         r"input\[1\].type 'web_search_call' is not served",
     ),
-    "item reference": ({"input": [{"type": "item_reference", "id": "x"}]}, "send the item itself"),
+    "item reference": ({"input": [{"type": "item_reference", "id": "x"}]}, r"input\[0\].id 'x' names no item"),
+    "reference without id": ({"input": [{"type": "item_reference"}]}, r"input\[0\].id must be a string"),
+    "reference by a number": (
+        {"input": [USER, {"type": "item_reference", "id": 3}]},
+        r"input\[1\].id must be a string",
+    ),
     "item without type": ({"input": [{"text": "x"}]}, r"input\[0\].type None"),
     "type as list": ({"input": [{"type": ["message"]}]}, r"input\[0\].type"),
     "unknown role": ({"input": [{"role": "tool", "content": "x"}]}, r"input\[0\].role"),
@@ -285,9 +290,9 @@ def test_a_reply_is_one_response() -> None:
     body = json.loads(asked.render_reply(make_reply(MESSAGES["everything"], "tool_calls", response_id="resp_ab")))
     assert [(item["type"], item["id"]) for item in body["output"]] == [
         ("reasoning", "rs_ab_0"),
-        ("message", "msg_ab_1"),
-        ("function_call", "fc_ab_2"),
-        ("function_call", "fc_ab_3"),
+        ("message", "msg_ab_0"),
+        ("function_call", "fc_ab_0"),
+        ("function_call", "fc_ab_1"),
     ]
     assert body["output"][0]["encrypted_content"] == seal_reasoning("why")
     assert body["output"][2]["arguments"] == CALLS[0]["function"]["arguments"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from turnkeeper.errors import RequestError
 from turnkeeper.http.dialects.fields import get_object
+from turnkeeper.http.dialects.images import IMAGE_HINT, IMAGE_TYPES, ImageFilter
 from turnkeeper.http.jsonbody import describe_json
 from turnkeeper.jsontypes import JsonObject, Message, is_array, is_object
 
@@ -17,8 +18,12 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 """Every role is kept as it was sent; the renderer finds a place for ``developer`` where the format knows none."""
 
 
-def parse_messages(value: Any) -> tuple[Message, ...]:
+def parse_messages(value: Any, images: ImageFilter) -> tuple[Message, ...]:
     """Read a chat-completions ``messages`` list.
+
+    Args:
+        value: the list.
+        images: says what becomes of images in what users say and tools give.
 
     Raises:
         RequestError: not a list, empty, or a message is malformed.
@@ -26,15 +31,17 @@ def parse_messages(value: Any) -> tuple[Message, ...]:
     if not is_array(value) or not value:
         found = "an empty list" if value == [] else describe_json(value)
         raise RequestError(f"messages must be a list with at least one message, got {found}", param="messages")
-    return order_results(parse_message(item, f"messages[{index}]") for index, item in enumerate(value))
+    return order_results(parse_message(item, f"messages[{index}]", images) for index, item in enumerate(value))
 
 
-def parse_message(value: Any, where: str) -> Message:
+def parse_message(value: Any, where: str, images: ImageFilter) -> Message:
     """Read one chat-completions message; ``where`` names it in errors."""
     message = get_object(value, where)
     role = message.get("role")
     if role not in ROLES:
         raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}, got {role!r}", param=f"{where}.role")
+    if images.omits and role in ("user", "tool"):
+        message = _replace_images(message, images)
     _check_content(message.get("content"), f"{where}.content")
     for name in ("reasoning_content", "reasoning", "name", "tool_call_id"):
         _check_text(message.get(name), f"{where}.{name}")
@@ -122,6 +129,20 @@ def _parse_tool_call(value: Any, where: str) -> JsonObject:
     return call
 
 
+def _replace_images(message: JsonObject, images: ImageFilter) -> JsonObject:
+    """The message with a text part for each image that is left out."""
+    content = message.get("content")
+    if not is_array(content):
+        return message
+    texts = [images.find_placeholder(part) if is_object(part) else None for part in content]
+    if not any(texts):
+        return message
+    parts = [
+        part if text is None else {"type": "text", "text": text} for part, text in zip(content, texts, strict=True)
+    ]
+    return {**message, "content": parts}
+
+
 def _check_content(value: Any, where: str) -> None:
     if value is None or isinstance(value, str):
         return
@@ -137,7 +158,9 @@ def _check_part(value: Any, where: str) -> None:
     part: Mapping[str, Any] = get_object(value, where)
     if part.get("type") != "text":
         raise RequestError(
-            f"{where}.type must be text, got {part.get('type')!r}: sessions hold text only", param=f"{where}.type"
+            f"{where}.type must be text, got {part.get('type')!r}: sessions hold text only",
+            hint=IMAGE_HINT if part.get("type") in IMAGE_TYPES else "",
+            param=f"{where}.type",
         )
     if not isinstance(part.get("text"), str):
         raise RequestError(

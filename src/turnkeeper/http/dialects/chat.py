@@ -13,6 +13,7 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.http.dialects.canon import parse_messages, parse_tools
 from turnkeeper.http.dialects.dialect import AgentCall, DecodeToken, ParseContext, ReplyStream, StreamStart
 from turnkeeper.http.dialects.fields import choose_model, find_object, merge_nested, read_flag, read_model
+from turnkeeper.http.dialects.images import ImageFilter
 from turnkeeper.http.dialects.openai_error import build_error
 from turnkeeper.http.dialects.progress import Progress
 from turnkeeper.http.jsonbody import encode_json
@@ -157,16 +158,22 @@ class ChatDialect:
         """Read a body; see the dialect's protocol."""
         body, nested = merge_nested(body)
         fields = parse_fields(body, read=READ_FIELDS | NOISE_FIELDS, forward_fields=context.forward_fields)
+        images = ImageFilter(context.on_image)
         request = TurnRequest(
             model=read_model(body),
-            messages=parse_messages(body.get("messages")),
+            messages=parse_messages(body.get("messages"), images),
             tools=parse_tools(body.get("tools")),
             template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
             sampling=fields.sampling,
             forwarded=fields.forwarded,
             dropped_fields=fields.dropped_fields,
             dialect=self.name,
-            notes=(*nested, *(f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys())), *fields.notes),
+            notes=(
+                *nested,
+                *(f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys())),
+                *fields.notes,
+                *images.notes,
+            ),
         )
         options = find_object(body.get("stream_options"), "stream_options")
         return ChatCall(

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from turnkeeper.choices import OnImage
 from turnkeeper.core.turn import TurnRequest
 from turnkeeper.errors import TurnkeeperError
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.service.reply import AgentReply
 
 DecodeToken: TypeAlias = Callable[[int], str]
@@ -94,6 +95,10 @@ class ParseContext:
     """The text of one token id."""
     forward_fields: tuple[str, ...] = ()
     """Fields on no list that the operator forwards to the engines."""
+    on_image: OnImage = OnImage.REFUSE
+    """What becomes of images."""
+    find_reply: Callable[[str], Message | None] = lambda _: None
+    """The assistant message that the session delivered under the id of a reply; None where it delivered none."""
 
 
 class Dialect(Protocol):

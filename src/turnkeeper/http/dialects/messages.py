@@ -21,10 +21,11 @@ from turnkeeper.http.dialects.fields import (
     read_flag,
     read_model,
 )
+from turnkeeper.http.dialects.images import ImageFilter
 from turnkeeper.http.dialects.messages_reply import build_message
 from turnkeeper.http.dialects.messages_request import parse_conversation
 from turnkeeper.http.dialects.messages_stream import MessagesStream
-from turnkeeper.http.dialects.messages_tools import parse_toolbox
+from turnkeeper.http.dialects.messages_tools import parse_choice, parse_toolbox
 from turnkeeper.http.jsonbody import encode_json
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.reply import AgentReply
@@ -75,8 +76,11 @@ class MessagesDialect:
     def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
         """Read a body; see the dialect's protocol."""
         body, nested = merge_nested(body)
-        toolbox = parse_toolbox(body.get("tools"), body.get("tool_choice"))
-        conversation = parse_conversation(body.get("system"), body.get("messages"))
+        toolbox = parse_toolbox(body.get("tools"))
+        images = ImageFilter(context.on_image)
+        conversation = parse_conversation(body.get("system"), body.get("messages"), images, toolbox)
+        loaded = toolbox.list_loaded(conversation.references)
+        choice = parse_choice(body.get("tool_choice")) if toolbox.tools or loaded else {}
         output = _read_output(body.get("output_config"))
         noise = tuple(f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys()))
         fields = parse_fields(
@@ -88,9 +92,10 @@ class MessagesDialect:
             model=read_model(body),
             messages=conversation.messages,
             tools=toolbox.tools,
+            loaded_tools=loaded,
             template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
             sampling=fields.sampling,
-            forwarded={**fields.forwarded, **toolbox.forwarded},
+            forwarded={**fields.forwarded, **choice},
             dropped_fields=fields.dropped_fields,
             dialect=self.name,
             notes=(*nested, *noise, *fields.notes, *output.notes, *toolbox.notes, *conversation.notes),

@@ -14,6 +14,8 @@ from turnkeeper.errors import RequestError
 from turnkeeper.http.dialects.arguments import write_arguments
 from turnkeeper.http.dialects.canon import order_results
 from turnkeeper.http.dialects.fields import find_object, find_text, get_name, get_object, get_text
+from turnkeeper.http.dialects.images import IMAGE_HINT, IMAGE_TYPES, ImageFilter
+from turnkeeper.http.dialects.messages_tools import Toolbox
 from turnkeeper.http.dialects.seal import is_signed
 from turnkeeper.http.jsonbody import describe_json
 from turnkeeper.jsontypes import JsonObject, Message, is_array
@@ -27,11 +29,19 @@ class Conversation:
     """Messages in canonical form, with what was left out or changed on the way."""
 
     messages: tuple[Message, ...]
+    references: tuple[str, ...]
+    """The names of the tools that tool results refer to, in their order."""
     notes: tuple[str, ...]
 
 
-def parse_conversation(system: Any, messages: Any) -> Conversation:
+def parse_conversation(system: Any, messages: Any, images: ImageFilter, toolbox: Toolbox) -> Conversation:
     """Read ``system`` and ``messages``.
+
+    Args:
+        system: the system prompt.
+        messages: the list of messages.
+        images: says what becomes of images in what users say and tools give.
+        toolbox: the tools that references in tool results name.
 
     Raises:
         RequestError: by the path of the field.
@@ -39,11 +49,15 @@ def parse_conversation(system: Any, messages: Any) -> Conversation:
     if not is_array(messages) or not messages:
         found = "an empty list" if messages == [] else describe_json(messages)
         raise RequestError(f"messages must be a list with at least one message, got {found}", param="messages")
-    reader = _Reader()
+    reader = _Reader(images, toolbox)
     texts = reader.read_system(system)
     parsed = [message for index, item in enumerate(messages) for message in reader.read(item, f"messages[{index}]")]
     head = [{"role": "system", "content": texts}] if texts else []
-    return Conversation(messages=order_results([*head, *parsed]), notes=tuple(dict.fromkeys(reader.notes)))
+    return Conversation(
+        messages=order_results([*head, *parsed]),
+        references=tuple(reader.references),
+        notes=(*dict.fromkeys(reader.notes), *images.notes),
+    )
 
 
 @dataclass(slots=True)
@@ -64,8 +78,11 @@ class _Draft:
 class _Reader:
     """Reads messages and keeps notes."""
 
-    def __init__(self) -> None:
+    def __init__(self, images: ImageFilter, toolbox: Toolbox) -> None:
         self.notes: list[str] = []
+        self.references: list[str] = []
+        self._images = images
+        self._toolbox = toolbox
 
     def read_system(self, value: Any) -> str:
         """The system prompt as one text, without the billing block."""
@@ -115,7 +132,7 @@ class _Reader:
                 has_results = True
                 yield self._read_result(block, place)
             else:
-                texts.append(_read_text_block(block, place))
+                texts.append(self._read_given_block(block, place))
         if texts or not has_results:
             yield {"role": "user", "content": "".join(texts)}
 
@@ -127,8 +144,38 @@ class _Reader:
         if is_error:
             self.notes.append("left out is_error of tool results: their text stands for itself")
         content = block.get("content")
-        text = "" if content is None else self._read_text(content, f"{where}.content")
-        return {"role": "tool", "tool_call_id": call_id, "content": text}
+        return {
+            "role": "tool",
+            "tool_call_id": call_id,
+            "content": self._read_result_content(content, f"{where}.content"),
+        }
+
+    def _read_result_content(self, content: Any, where: str) -> str:
+        if content is None or isinstance(content, str):
+            return content or ""
+        text, is_behind_definition = "", False
+        for block, place in _list_blocks(content, where):
+            is_definition = block.get("type") == "tool_reference"
+            said = self._read_reference(block, place) if is_definition else self._read_given_block(block, place)
+            if text and said and (is_definition or is_behind_definition):
+                text += "\n"  # a definition stands on a line of its own
+            text += said
+            is_behind_definition = is_definition
+        return text
+
+    def _read_reference(self, block: JsonObject, where: str) -> str:
+        """The definition of the tool; its name where the request has no such tool, as where its server went away."""
+        name = get_name(block.get("tool_name"), f"{where}.tool_name")
+        self.references.append(name)
+        definition = self._toolbox.find_definition(name)
+        if definition is None:
+            self.notes.append(f"wrote the reference to {name[:100]!r} as a name: tools has no such function")
+        return name if definition is None else definition
+
+    def _read_given_block(self, block: JsonObject, where: str) -> str:
+        """A block of what a user said or a tool gave."""
+        placeholder = self._images.find_placeholder(block)
+        return _read_text_block(block, where) if placeholder is None else placeholder
 
     def _read_assistant(self, content: Any, where: str) -> Message:
         draft = _Draft()
@@ -163,15 +210,16 @@ class _Reader:
     def _read_text(self, content: Any, where: str) -> str:
         return content if isinstance(content, str) else "".join(self._read_texts(content, where))
 
-    def _read_texts(self, content: Any, where: str) -> list[str]:
-        if not is_array(content):
-            raise RequestError(
-                f"{where} must be a string or a list of blocks, got {describe_json(content)}", param=where
-            )
-        return [
-            _read_text_block(get_object(item, f"{where}[{index}]"), f"{where}[{index}]")
-            for index, item in enumerate(content)
-        ]
+    @staticmethod
+    def _read_texts(content: Any, where: str) -> list[str]:
+        return [_read_text_block(block, place) for block, place in _list_blocks(content, where)]
+
+
+def _list_blocks(content: Any, where: str) -> list[tuple[JsonObject, str]]:
+    """The blocks of a list, each with its place for error messages."""
+    if not is_array(content):
+        raise RequestError(f"{where} must be a string or a list of blocks, got {describe_json(content)}", param=where)
+    return [(get_object(item, f"{where}[{index}]"), f"{where}[{index}]") for index, item in enumerate(content)]
 
 
 def _read_call(block: JsonObject, where: str) -> JsonObject:
@@ -191,7 +239,7 @@ def _read_text_block(block: JsonObject, where: str) -> str:
     if kind != "text":
         raise RequestError(
             f"{where}.type {kind!r} is not served: sessions hold text, thinking, tool_use and tool_result",
-            hint="images and documents cannot be replayed token by token",
+            hint=IMAGE_HINT if kind in IMAGE_TYPES else "documents cannot be replayed token by token",
             param=f"{where}.type",
         )
     return get_text(block.get("text"), f"{where}.text")

@@ -1,8 +1,8 @@
 """OpenAI Responses: the whole of the dialect, put together from its parts.
 
 Items are read in ``responses_items``, tools in ``responses_tools``; a reply is built in ``responses_reply`` and
-``responses_stream``. Nothing is stored between requests here: a session knows its turns by their content, so a
-conversation comes whole each time.
+``responses_stream``, its items named in ``responses_ids``. A conversation comes whole each time, since a session knows
+its turns by their content; in place of an item of an earlier reply its id will do.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,9 @@ from turnkeeper.http.dialects.fields import (
     read_flag,
     read_model,
 )
+from turnkeeper.http.dialects.images import ImageFilter
 from turnkeeper.http.dialects.openai_error import build_error
+from turnkeeper.http.dialects.responses_ids import RESPONSE_PREFIX
 from turnkeeper.http.dialects.responses_items import parse_conversation
 from turnkeeper.http.dialects.responses_reply import ReplyForm, build_usage, describe_end
 from turnkeeper.http.dialects.responses_stream import ResponsesStream
@@ -86,14 +88,16 @@ class ResponsesDialect:
 
     def build_response_id(self, hex_digits: str) -> str:
         """``resp_...``, as clients know it."""
-        return f"resp_{hex_digits}"
+        return f"{RESPONSE_PREFIX}{hex_digits}"
 
     def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
         """Read a body; see the dialect's protocol."""
         body, nested = merge_nested(body)
         _check_stored(body)
         table = parse_tools(body.get("tools"))
-        conversation = parse_conversation(body.get("instructions"), body.get("input"))
+        conversation = parse_conversation(
+            body.get("instructions"), body.get("input"), ImageFilter(context.on_image), context.find_reply
+        )
         noise = [f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys())]
         noise += [f"left out text.{name}" for name in sorted(find_object(body.get("text"), "text")) if name != "format"]
         fields = parse_fields(

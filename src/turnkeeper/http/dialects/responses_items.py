@@ -12,14 +12,14 @@ from typing import Any
 from turnkeeper.errors import RequestError
 from turnkeeper.http.dialects.canon import order_results
 from turnkeeper.http.dialects.fields import find_text, get_list, get_name, get_object, get_text
+from turnkeeper.http.dialects.images import IMAGE_HINT, IMAGE_TYPES, ImageFilter
+from turnkeeper.http.dialects.responses_ids import RAW_CUSTOM_CALL, FindReply, resolve_item
 from turnkeeper.http.dialects.responses_tools import join_name, write_custom_input
 from turnkeeper.http.dialects.seal import open_reasoning
 from turnkeeper.http.jsonbody import describe_json
 from turnkeeper.jsontypes import JsonObject, Message, is_array
 
 TEXT_PARTS = ("input_text", "output_text", "text")
-RAW_CALL_PREFIX = "ctcraw_"
-"""Item ids of custom calls whose sampled arguments were no string in an object: the input is the arguments' text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,19 @@ class Conversation:
     notes: tuple[str, ...]
 
 
-def parse_conversation(instructions: Any, items: Any) -> Conversation:
+def parse_conversation(instructions: Any, items: Any, images: ImageFilter, find_reply: FindReply) -> Conversation:
     """Read ``instructions`` and ``input``.
+
+    Args:
+        instructions: the system prompt.
+        items: a text, or the list of items.
+        images: says what becomes of images in what users say and tools give.
+        find_reply: looks for a reply of the session, for references to its items.
 
     Raises:
         RequestError: by the path of the field.
     """
-    reader = _Reader()
+    reader = _Reader(images, find_reply)
     text = find_text(instructions, "instructions")
     if text:
         reader.messages.append({"role": "system", "content": text})
@@ -49,7 +55,7 @@ def parse_conversation(instructions: Any, items: Any) -> Conversation:
         found = "an empty list" if items == [] else describe_json(items)
         raise RequestError(f"input must be a string or a list with at least one item, got {found}", param="input")
     reader.flush()
-    return Conversation(messages=order_results(reader.messages), notes=tuple(dict.fromkeys(reader.notes)))
+    return Conversation(messages=order_results(reader.messages), notes=(*dict.fromkeys(reader.notes), *images.notes))
 
 
 @dataclass(slots=True)
@@ -70,7 +76,9 @@ class _Draft:
 class _Reader:
     """Reads items and keeps notes."""
 
-    def __init__(self) -> None:
+    def __init__(self, images: ImageFilter, find_reply: FindReply) -> None:
+        self._images = images
+        self._find_reply = find_reply
         self.messages: list[Message] = []
         self.notes: list[str] = []
         self._draft: _Draft | None = None
@@ -81,10 +89,12 @@ class _Reader:
             "custom_tool_call": self._add_custom_call,
             "function_call_output": self._add_output,
             "custom_tool_call_output": self._add_output,
+            "item_reference": self._add_reference,
         }
 
     def add(self, item: JsonObject, where: str) -> None:
-        kind = item.get("type") or ("message" if "role" in item else None)
+        # The type may be left out of messages, and of references, which have nothing but an id.
+        kind = item.get("type") or ("message" if "role" in item else "item_reference" if "id" in item else None)
         read = self._readers.get(kind) if isinstance(kind, str) else None
         if read is None:
             raise RequestError(
@@ -111,7 +121,8 @@ class _Reader:
             raise RequestError(
                 f"{where}.role must be user, system, developer or assistant, got {role!r}", param=f"{where}.role"
             )
-        text = _read_content(item.get("content"), f"{where}.content")
+        images = self._images if role == "user" else None
+        text = _read_content(item.get("content"), f"{where}.content", images)
         if role == "assistant":
             self._open().texts.append(text)
             return
@@ -132,7 +143,7 @@ class _Reader:
 
     def _add_custom_call(self, item: JsonObject, where: str) -> None:
         text = get_text(item.get("input"), f"{where}.input")
-        is_raw = find_text(item.get("id"), f"{where}.id").startswith(RAW_CALL_PREFIX)
+        is_raw = find_text(item.get("id"), f"{where}.id").startswith(f"{RAW_CUSTOM_CALL}_")
         self._put_call(item, where, text if is_raw else write_custom_input(text))
 
     def _put_call(self, item: JsonObject, where: str, arguments: str) -> None:
@@ -145,35 +156,50 @@ class _Reader:
     def _add_output(self, item: JsonObject, where: str) -> None:
         self.flush()
         call_id = get_text(item.get("call_id"), f"{where}.call_id")
-        text = _read_content(item.get("output"), f"{where}.output")
+        text = _read_content(item.get("output"), f"{where}.output", self._images)
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
 
+    def _add_reference(self, item: JsonObject, where: str) -> None:
+        item_id = get_name(item.get("id"), f"{where}.id")
+        content = resolve_item(item_id, self._find_reply)
+        if content is None:
+            raise RequestError(
+                f"{where}.id {item_id[:100]!r} names no item of a reply that this session gave",
+                hint="send the item itself; other items than those of replies are not stored",
+                param=f"{where}.id",
+            )
+        draft = self._open()
+        draft.reasoning += [content.reasoning] if content.reasoning is not None else []
+        draft.texts += [content.text] if content.text is not None else []
+        draft.calls += [content.call] if content.call is not None else []
 
-_HINTS = {
-    "item_reference": "nothing is stored by item: send the item itself",
-    "compaction": "send the conversation as messages",
-}
+
+_HINTS = {"compaction": "send the conversation as messages"}
 
 
-def _read_content(value: Any, where: str) -> str:
-    """A string, or text parts joined."""
+def _read_content(value: Any, where: str, images: ImageFilter | None) -> str:
+    """A string, or parts joined: texts, and what stands for images where those may be left out."""
     if isinstance(value, str):
         return value
     if not is_array(value):
         raise RequestError(f"{where} must be a string or a list of parts, got {describe_json(value)}", param=where)
     return "".join(
-        _read_part(get_object(part, f"{where}[{index}]"), f"{where}[{index}]") for index, part in enumerate(value)
+        _read_part(get_object(part, f"{where}[{index}]"), f"{where}[{index}]", images)
+        for index, part in enumerate(value)
     )
 
 
-def _read_part(part: JsonObject, where: str) -> str:
+def _read_part(part: JsonObject, where: str, images: ImageFilter | None) -> str:
     kind = part.get("type")
+    placeholder = images.find_placeholder(part) if images is not None else None
+    if placeholder is not None:
+        return placeholder
     if kind == "refusal":
         return get_text(part.get("refusal"), f"{where}.refusal")
     if kind not in TEXT_PARTS:
         raise RequestError(
             f"{where}.type {kind!r} is not served: sessions hold text only",
-            hint="images and files cannot be replayed token by token",
+            hint=IMAGE_HINT if kind in IMAGE_TYPES else "files cannot be replayed token by token",
             param=f"{where}.type",
         )
     return get_text(part.get("text"), f"{where}.text")

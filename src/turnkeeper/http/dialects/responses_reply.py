@@ -4,7 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from turnkeeper.http.dialects.responses_items import RAW_CALL_PREFIX
+from turnkeeper.http.dialects.responses_ids import (
+    CALL,
+    CUSTOM_CALL,
+    RAW_CUSTOM_CALL,
+    REASONING,
+    TEXT,
+    name_item,
+)
 from turnkeeper.http.dialects.responses_tools import ToolTable, find_custom_input
 from turnkeeper.http.dialects.seal import seal_reasoning
 from turnkeeper.jsontypes import JsonObject
@@ -43,22 +50,19 @@ class ReplyForm:
 
     def build_items(self, reply: AgentReply) -> Iterator[JsonObject]:
         """Reasoning, message, calls, each where there is some; never no item at all."""
-        message, place = reply.message, 0
+        message = reply.message
         reasoning, content, calls = message.get("reasoning_content"), message.get("content"), message.get("tool_calls")
         if reasoning:
-            yield self.build_reasoning(reply.response_id, place, reasoning)
-            place += 1
+            yield self.build_reasoning(reply.response_id, reasoning)
         if content or not calls:
-            yield build_text(reply.response_id, place, content or "")
-            place += 1
-        for call in calls or ():
+            yield build_text(reply.response_id, content or "")
+        for place, call in enumerate(calls or ()):
             yield self.build_call(reply.response_id, place, call)
-            place += 1
 
-    def build_reasoning(self, response_id: str, place: int, text: str) -> JsonObject:
+    def build_reasoning(self, response_id: str, text: str, part: int = 0) -> JsonObject:
         """A reasoning item: its text stands in the summary, which every client keeps."""
         return {
-            "id": name_item("rs", response_id, place),
+            "id": name_item(REASONING, response_id, 0, part),
             "type": "reasoning",
             "summary": [{"type": "summary_text", "text": text}],
             "encrypted_content": seal_reasoning(text) if self.seals_reasoning else None,
@@ -66,25 +70,25 @@ class ReplyForm:
         }
 
     def build_call(self, response_id: str, place: int, call: JsonObject) -> JsonObject:
-        """A function call, or the custom call it stands for."""
+        """A function call, or the custom call it stands for; ``place`` is its place among the calls."""
         function: JsonObject = call["function"]
         origin = self.table.find_origin(function["name"])
         named: JsonObject = {"call_id": call["id"], "name": origin.name, "status": "completed"}
         if origin.namespace is not None:
             named["namespace"] = origin.namespace
         if not origin.is_custom:
-            item_id = name_item("fc", response_id, place)
+            item_id = name_item(CALL, response_id, place)
             return {"id": item_id, "type": "function_call", "arguments": function["arguments"], **named}
         text = find_custom_input(function["arguments"])
-        prefix = "ctc" if text is not None else RAW_CALL_PREFIX.removesuffix("_")
+        kind = CUSTOM_CALL if text is not None else RAW_CUSTOM_CALL
         given = text if text is not None else function["arguments"]
-        return {"id": name_item(prefix, response_id, place), "type": "custom_tool_call", "input": given, **named}
+        return {"id": name_item(kind, response_id, place), "type": "custom_tool_call", "input": given, **named}
 
 
-def build_text(response_id: str, place: int, text: str) -> JsonObject:
+def build_text(response_id: str, text: str, part: int = 0) -> JsonObject:
     """A message item."""
     return {
-        "id": name_item("msg", response_id, place),
+        "id": name_item(TEXT, response_id, 0, part),
         "type": "message",
         "role": "assistant",
         "status": "completed",
@@ -95,11 +99,6 @@ def build_text(response_id: str, place: int, text: str) -> JsonObject:
 def build_part(text: str) -> JsonObject:
     """The one part of a message item."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def name_item(prefix: str, response_id: str, place: int) -> str:
-    """The id of an item: it follows from the response's and its place, so that a replay has the same."""
-    return f"{prefix}_{response_id.removeprefix('resp_')}_{place}"
 
 
 def describe_end(reply: AgentReply) -> JsonObject:

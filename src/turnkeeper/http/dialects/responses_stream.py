@@ -9,6 +9,7 @@ Every event has its type and a sequence number. Clients build their state from `
 repeats the whole output.
 """
 
+from collections import Counter
 from typing import Any
 
 from turnkeeper.errors import TurnkeeperError
@@ -34,6 +35,8 @@ class ResponsesStream:
         self._sequence = 0
         self._is_started = False
         self._output: list[JsonObject] = []
+        self._parts = Counter[str]()
+        """How many items of each text there are: a model may come back to reasoning behind its text."""
         self._open: str | None = None
         self._said = ""
         """The text of the open item."""
@@ -55,7 +58,7 @@ class ResponsesStream:
         if not calls and not self._progress.content and not rest.content:
             parts += [self._close_item(), self._open_item(TEXT)]
         parts.append(self._close_item())
-        parts += [self._render_call(call) for call in calls]
+        parts += [self._render_call(place, call) for place, call in enumerate(calls)]
         end = describe_end(reply)
         response = self._build(**end, output=self._output, usage=build_usage(reply))
         parts.append(self._event(f"response.{end['status']}", response=response))
@@ -92,6 +95,7 @@ class ResponsesStream:
 
     def _open_item(self, kind: str) -> bytes:
         self._open, self._said = kind, ""
+        self._parts[kind] += 1
         self._output.append({})
         self._output[-1] = self._build_open()
         if kind == REASONING:
@@ -122,15 +126,15 @@ class ResponsesStream:
 
     def _build_open(self) -> JsonObject:
         """The open item, the last of the output, with what was said so far."""
-        response_id, place = self._start.response_id, len(self._output) - 1
+        response_id, part = self._start.response_id, self._parts[self._open or TEXT] - 1
         if self._open == REASONING:
-            return self._form.build_reasoning(response_id, place, self._said)
-        return build_text(response_id, place, self._said)
+            return self._form.build_reasoning(response_id, self._said, part)
+        return build_text(response_id, self._said, part)
 
     # Calls.
 
-    def _render_call(self, call: JsonObject) -> bytes:
-        item = self._form.build_call(self._start.response_id, len(self._output), call)
+    def _render_call(self, place: int, call: JsonObject) -> bytes:
+        item = self._form.build_call(self._start.response_id, place, call)
         self._output.append(item)
         member, event = ("arguments", "function_call_arguments")
         if item["type"] == "custom_tool_call":
