@@ -8,6 +8,7 @@
 6. Clients that spell a tool call's arguments their own way go on from the same turn, unless told otherwise.
 7. Bodies that are lists, replies without choices, NaN and lone surrogates have their status; none is a 500.
 8. A route that would generate without a record is refused.
+9. Call ids are unique along a session, whatever the engine gives.
 
 That rows of decoding stay what sampled their tokens under ``retract`` is shown with the rows.
 """
@@ -126,3 +127,13 @@ async def test_generation_without_a_record_is_refused() -> None:
         session = await site.create()
         refused = await site.call("POST", f"{session}/v1/completions", {"prompt": "a"})
         assert (refused.status, refused.json()["code"]) == (400, "unrecorded_generation")
+
+
+async def test_call_ids_that_an_engine_repeats_are_new_to_the_agent() -> None:
+    call = {"id": "call_0", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    async with running_site(ScriptedEngine(default=ScriptedReply(tool_calls=[call])), use_session_server="v2") as site:
+        session = await site.create()
+        replies = [await site.chat(session, [user(text)]) for text in "ab"]
+    ids = [reply.json()["choices"][0]["message"]["tool_calls"][0]["id"] for reply in replies]
+    assert ids[0] == "call_0"
+    assert len(set(ids)) == 2
