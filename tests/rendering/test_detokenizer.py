@@ -19,6 +19,7 @@ from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.rendering import Tokenizer, get_family
 from turnkeeper.rendering.detokenizer import Detokenizer
 from turnkeeper.rendering.parsing import TaggedParser
+from turnkeeper.rendering.schematypes import ToolSchemas
 from turnkeeper.rendering.stream import PieceStream
 
 BYTE_LEVEL = Tokenizer(tokenizer_json())
@@ -130,7 +131,7 @@ def test_a_reply_keeps_its_spaces(kind: str, reasoning: str, content: str, place
     spelled = tokenizer.decode(freeze_ids(ids))
     said = spelled.removeprefix("<think>\n").removesuffix("<|im_end|>").split("\n</think>\n\n")
     family = get_family("qwen3")
-    parser = TaggedParser(tokenizer, family, stops=("<|im_end|>",), schemas={}, is_thinking=False)
+    parser = TaggedParser(tokenizer, family, stops=("<|im_end|>",), schemas=ToolSchemas(), is_thinking=False)
     deltas = [*(parser.feed(chunk) for chunk in cut(ids, places)), parser.finish()]
     assert [parser.reply.reasoning, parser.reply.content] == said
     assert ["".join(each.reasoning for each in deltas), "".join(each.content for each in deltas)] == said

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from turnkeeper.rendering.toolformat import ParsedToolCall
+from turnkeeper.rendering.toolformat import Section
 
 
 class BlockKind(StrEnum):
@@ -41,5 +41,5 @@ class BlockFormat:
     """Markers that stand in headers."""
     read_header: Callable[[str], BlockHeader]
     """A header's text, markers included, up to and with the body's marker."""
-    read_call: Callable[[str, str], ParsedToolCall | None]
-    """The call of a header's name and a body; None when it is not well-formed."""
+    read_call: Callable[[str, str, int], Section | None]
+    """The call of a header's name, a text and the place where the body begins; None when it is not well-formed."""

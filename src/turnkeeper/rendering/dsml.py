@@ -10,7 +10,7 @@ Each value says itself whether it is a string, so that nothing is guessed.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,10 @@ from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import is_object
 from turnkeeper.rendering.family import Thinking
 from turnkeeper.rendering.message import ToolCall, write_json
-from turnkeeper.rendering.toolformat import ParsedToolCall, Schemas
-from turnkeeper.rendering.xmlformat import is_json, write_members
+from turnkeeper.rendering.schematypes import ToolSchemas
+from turnkeeper.rendering.tagreader import Parameter, TagReader, TagSyntax
+from turnkeeper.rendering.toolformat import MarkedText, Segment
+from turnkeeper.rendering.xmlformat import is_json
 
 BOS = "<｜begin▁of▁sentence｜>"
 EOS = "<｜end▁of▁sentence｜>"
@@ -29,10 +31,10 @@ THINKING = Thinking(after_opening="", before_closing="", after_closing="")
 SWITCHES = ("thinking", "enable_thinking", "thinking_mode")
 """The names under which clients turn thinking on and off; the first is the one that engines read."""
 
-_INVOKE = re.compile(r'\s*<｜DSML｜invoke name="(?P<name>[^"]*)">(?P<parameters>.*?)</｜DSML｜invoke>', re.DOTALL)
-_PARAMETER = re.compile(
-    r'\s*<｜DSML｜parameter name="(?P<key>[^"]*)" string="(?P<string>true|false)">(?P<value>.*?)</｜DSML｜parameter>',
-    re.DOTALL,
+_TAGS = re.compile(
+    r'(?P<call_opening><｜DSML｜invoke name="(?P<name>[^"<>\n]*)">)|(?P<call_closing></｜DSML｜invoke>)|'
+    r'(?P<parameter_opening><｜DSML｜parameter name="(?P<key>[^"<>\n]*)" string="(?P<string>true|false)">)|'
+    r"(?P<parameter_closing></｜DSML｜parameter>)"
 )
 
 
@@ -59,17 +61,15 @@ class DsmlToolFormat:
         """The block."""
         return f"{self.opening}\n{''.join(f'{_write_call(call)}' for call in calls)}{self.closing}"
 
-    def parse(self, section: str, schemas: Schemas) -> tuple[ParsedToolCall, ...] | None:
-        """The calls of a block; a value that claims to be JSON and is none makes it None."""
-        calls: list[ParsedToolCall] = []
-        position = 0
-        while match := _INVOKE.match(section, position):
-            arguments = _read_parameters(match["parameters"])
-            if arguments is None:
-                return None
-            calls.append(ParsedToolCall(name=match["name"], arguments=arguments))
-            position = match.end()
-        return tuple(calls) if calls and not section[position:].strip() else None
+    def read(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[Segment]:
+        """The calls of each block; one with a value that claims to be JSON and is none is text."""
+        return TagReader(tail, TagSyntax(pattern=_TAGS, spell=_spell_value), schemas).read()
+
+
+def _spell_value(parameter: Parameter, schemas: ToolSchemas) -> str | None:
+    if parameter.is_string:
+        return write_json(parameter.text)
+    return parameter.text if is_json(parameter.text) else None
 
 
 def _write_call(call: ToolCall) -> str:
@@ -87,18 +87,6 @@ def _write_parameter(key: str, value: Any) -> str:
     is_string = isinstance(value, str)
     text = value if is_string else write_json(value)
     return f'<｜DSML｜parameter name="{key}" string="{"true" if is_string else "false"}">{text}</｜DSML｜parameter>'
-
-
-def _read_parameters(text: str) -> str | None:
-    spelled: dict[str, str] = {}
-    position = 0
-    while match := _PARAMETER.match(text, position):
-        key, value = match["key"], match["value"]
-        if key in spelled or (match["string"] == "false" and not is_json(value)):
-            return None
-        spelled[key] = write_json(value) if match["string"] == "true" else value
-        position = match.end()
-    return None if text[position:].strip() else write_members(spelled)
 
 
 def is_thinking_on(arguments: Mapping[str, Any]) -> bool:

@@ -4,19 +4,23 @@ Two guarantees. The result does not depend on how the ids are cut into chunks. T
 layout nor a well-formed call comes out as reasoning or content, an unfinished call and a call drafted inside thinking
 too.
 
+From the first marker of a tool call on, the answer is read at the end of the completion: a marker may stand inside of
+an argument, and only what follows says so.
+
 Layout is exactly what the family's format writes around reasoning and calls (a newline here and there), once; more of
 it is text.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.rendering.family import Family, Thinking
+from turnkeeper.rendering.schematypes import ToolSchemas
 from turnkeeper.rendering.stream import Piece, PieceStream, count_overlap
 from turnkeeper.rendering.tokenizer import Tokenizer
-from turnkeeper.rendering.toolformat import ParsedToolCall, Schemas
+from turnkeeper.rendering.toolformat import MarkedText, Marker, ParsedToolCall, ToolFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +114,7 @@ class TaggedParser:
     """Reads formats of the form thinking, answer, sections of tool calls, each between markers."""
 
     def __init__(
-        self, tokenizer: Tokenizer, family: Family, *, stops: Collection[str], schemas: Schemas, is_thinking: bool
+        self, tokenizer: Tokenizer, family: Family, *, stops: Collection[str], schemas: ToolSchemas, is_thinking: bool
     ) -> None:
         """Begin a completion.
 
@@ -130,7 +134,7 @@ class TaggedParser:
         self._stream = PieceStream(tokenizer, [*thinking, *tools, *stops])
         self._out = ReplyBuffer()
         self._stop = ""  # a stop marker that is text after all, should anything follow it
-        self._section: list[str] | None = None  # the text of an open section, its markers included
+        self._tail: list[Piece] = []  # the answer from the first marker of a section on
         self._skip = ""  # layout that may still be skipped at the present place
         self._held = ""  # text that is layout, should the right marker follow
         self._is_between = False  # whether the last thing was a whole section
@@ -149,9 +153,7 @@ class TaggedParser:
         """What is left; a stop marker at the end is no text."""
         for piece in self._stream.finish():
             self._read(piece)
-        if self._section is not None:
-            self._say("".join(self._section))
-            self._section = None
+        self._read_tail()
         if self._is_between and not self._held.strip("\n"):
             self._held = ""
         self._emit(self._held)
@@ -170,16 +172,16 @@ class TaggedParser:
             self._read_text(piece.text)
         elif piece.text in self._stops:
             self._stop = piece.text
-        elif self._section is not None:
-            self._read_in_section(self._section, piece.text)
+        elif self._tail:
+            self._tail.append(piece)
         elif self._is_thinking:
             self._read_in_thinking(piece.text)
         else:
             self._read_in_answer(piece.text)
 
     def _read_text(self, text: str) -> None:
-        if self._section is not None:
-            self._section.append(text)
+        if self._tail:
+            self._tail.append(Piece(text=text))
         else:
             self._say(text)
 
@@ -199,26 +201,24 @@ class TaggedParser:
             self._skip = self._thinking.after_opening
             self._out.add_reasoning("")
         elif self._tools is not None and marker == self._tools.opening:
-            self._section = [marker]
+            self._tail = [Piece(text=marker, is_marker=True)]
         else:
             self._say(marker)
 
-    def _read_in_section(self, section: list[str], marker: str) -> None:
-        section.append(marker)
-        if self._tools is None or marker != self._tools.closing:
+    def _read_tail(self) -> None:
+        if self._tools is None or not self._tail:
             return
-        self._section = None
-        whole = "".join(section)
-        calls = self._tools.parse(whole[len(self._tools.opening) : len(whole) - len(marker)], self._schemas)
-        if calls is None:
-            self._say(whole)
-            return
-        layout = self._tools.between if self._is_between else self._tools.before
-        self._emit(self._held.removesuffix(layout))
-        self._held = ""
-        self._skip = ""
-        self._is_begun = self._is_between = True
-        self._out.add_calls(calls)
+        for segment in self._tools.read(_mark(self._tail, self._tools), self._schemas):
+            if isinstance(segment, str):
+                self._say(segment)
+                continue
+            layout = self._tools.between if self._is_between else self._tools.before
+            self._emit(self._held.removesuffix(layout))
+            self._held = ""
+            self._skip = ""
+            self._is_begun = self._is_between = True
+            self._out.add_calls(segment)
+        self._tail = []
 
     def _say(self, text: str) -> None:
         """Text at the present place: skip layout before it, hold back what may be layout behind it."""
@@ -252,6 +252,18 @@ class TaggedParser:
 
 
 _NO_THINKING = Thinking(opening="", closing="", after_opening="", before_closing="", after_closing="")
+
+
+def _mark(pieces: Sequence[Piece], tools: ToolFormat) -> MarkedText:
+    """Pieces as one text, with the places of the markers that begin and end sections."""
+    markers: list[Marker] = []
+    position = 0
+    for piece in pieces:
+        end = position + len(piece.text)
+        if piece.is_marker and piece.text in (tools.opening, tools.closing):
+            markers.append(Marker(start=position, end=end, is_opening=piece.text == tools.opening))
+        position = end
+    return MarkedText(text="".join(piece.text for piece in pieces), markers=tuple(markers))
 
 
 def parse_completion(parser: ReplyParser, ids: TokenIds) -> ParsedReply:

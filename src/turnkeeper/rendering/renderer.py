@@ -28,9 +28,9 @@ from turnkeeper.rendering.loss import write_whole
 from turnkeeper.rendering.message import ROLES, engine_tool, get_role
 from turnkeeper.rendering.parsing import ReplyParser, TaggedParser
 from turnkeeper.rendering.roles import RolePolicy
+from turnkeeper.rendering.schematypes import ToolSchemas
 from turnkeeper.rendering.template import ChatTemplate, FormatTime
 from turnkeeper.rendering.tokenizer import Tokenizer
-from turnkeeper.rendering.toolformat import read_schemas
 from turnkeeper.rendering.writer import EncoderWriter, RuleWriter, TemplateWriter, Writer
 
 
@@ -206,7 +206,7 @@ class Renderer:
             self.tokenizer,
             self.family,
             stops=stops,
-            schemas=read_schemas(tools),
+            schemas=ToolSchemas(tools),
             is_thinking=thinking is not None and self._junction.is_inside(thinking, context),
         )
 

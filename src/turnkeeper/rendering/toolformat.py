@@ -1,16 +1,16 @@
 """How a family spells tool calls: one value both writes and reads them.
 
 Reading keeps the sampled spelling of arguments where the format spells them as JSON; where it spells them otherwise,
-they are written as JSON. What is no call is None, and stays text.
+they are written as JSON. What is no call stays text.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from turnkeeper.jsontypes import is_object
 from turnkeeper.rendering.message import ToolCall, write_arguments
+from turnkeeper.rendering.schematypes import ToolSchemas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,21 +24,29 @@ class ParsedToolCall:
     """The id that the model itself wrote; empty where the format has none."""
 
 
-Schemas: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Per tool its parameters' JSON schemas by name: ``{"look": {"at": {"type": "integer"}}}``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """Where a section of tool calls may begin or end."""
+
+    start: int
+    end: int
+    is_opening: bool
 
 
-def read_schemas(tools: Sequence[Mapping[str, Any]]) -> Schemas:
-    """The parameters of function tools, in nested or flat form; whatever is no schema is left out."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for tool in tools:
-        function: Any = tool.get("function") or tool
-        if not is_object(function):
-            continue
-        parameters: Any = function.get("parameters")
-        properties: Any = parameters.get("properties") if is_object(parameters) else None
-        found[str(function.get("name"))] = properties if is_object(properties) else {}
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkedText:
+    """The end of an answer, from the first marker of a section on.
+
+    The letters of a marker that were sampled piecewise stand in the text, but are no marker.
+    """
+
+    text: str
+    markers: tuple[Marker, ...]
+    """In order."""
+
+
+Segment: TypeAlias = str | tuple[ParsedToolCall, ...]
+"""A text, or the calls of one section."""
 
 
 class ToolFormat(Protocol):
@@ -68,14 +76,43 @@ class ToolFormat(Protocol):
         """All calls of a message, sections included."""
         ...
 
-    def parse(self, section: str, schemas: Schemas) -> tuple[ParsedToolCall, ...] | None:
-        """The calls of the text between the markers; None when it is not well-formed.
+    def read(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[Segment]:
+        """The texts and sections of an answer's end, in order. What is no well-formed section is text.
 
         Args:
-            section: the text.
+            tail: the text and its markers.
             schemas: the tools' parameters, for formats that leave the type of a value unsaid.
         """
         ...
+
+
+ReadSection: TypeAlias = Callable[[str, int], "Section | None"]
+"""Reads the calls that begin at a place of a text; None where none do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """The calls of a section, and where they end."""
+
+    calls: tuple[ParsedToolCall, ...]
+    end: int
+
+
+def read_sections(tail: MarkedText, read_section: ReadSection) -> Iterator[Segment]:
+    """Sections whose calls say themselves where they end, as JSON does: markers inside of them are text."""
+    closings = {marker.start: marker.end for marker in tail.markers if not marker.is_opening}
+    position = 0
+    for marker in tail.markers:
+        if not marker.is_opening or marker.start < position:
+            continue
+        section = read_section(tail.text, marker.end)
+        end = closings.get(skip_space(tail.text, section.end)) if section else None
+        if section is None or end is None:
+            continue
+        yield tail.text[position : marker.start]
+        yield section.calls
+        position = end
+    yield tail.text[position:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,18 +131,23 @@ class JsonToolFormat:
             for call in calls
         )
 
-    def parse(self, section: str, schemas: Schemas) -> tuple[ParsedToolCall, ...] | None:
-        """The one call of a section."""
-        members = scan_object(section)
-        if members is None or not set(members) <= {"name", "arguments"}:
-            return None
-        name = members.get("name")
-        arguments = members.get("arguments")
-        if name is None or not isinstance(name.value, str) or not name.value:
-            return None
-        if arguments is not None and not isinstance(arguments.value, dict):
-            return None
-        return (ParsedToolCall(name=name.value, arguments=arguments.raw if arguments else "{}"),)
+    def read(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[Segment]:
+        """One call a section."""
+        return read_sections(tail, _read_call)
+
+
+def _read_call(text: str, position: int) -> Section | None:
+    found = scan_object_at(text, position)
+    if found is None or not set(found.members) <= {"name", "arguments"}:
+        return None
+    name = found.members.get("name")
+    arguments = found.members.get("arguments")
+    if name is None or not isinstance(name.value, str) or not name.value:
+        return None
+    if arguments is not None and not isinstance(arguments.value, dict):
+        return None
+    call = ParsedToolCall(name=name.value, arguments=arguments.raw if arguments else "{}")
+    return Section(calls=(call,), end=found.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,40 +158,56 @@ class Member:
     raw: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedObject:
+    """A JSON object in a text."""
+
+    members: Mapping[str, Member]
+    end: int
+    """The place behind its last brace."""
+
+
 _DECODER = json.JSONDecoder()
 _SPACE = " \t\r\n"
 
 
-def scan_object(text: str) -> dict[str, Member] | None:
-    """The members of a JSON object, each with its own spelling; None when the text is not exactly one object.
+def scan_object(text: str) -> Mapping[str, Member] | None:
+    """The members of a JSON object, each with its own spelling; None when the text is not exactly one object."""
+    found = scan_object_at(text, 0)
+    return found.members if found and skip_space(text, found.end) == len(text) else None
+
+
+def scan_object_at(text: str, position: int) -> ScannedObject | None:
+    """The JSON object that begins at a place of a text, behind whitespace; None when none does.
 
     A key that comes twice makes it None: which one was meant is not ours to say.
     """
     members: dict[str, Member] = {}
-    position = _skip(text, 0)
+    position = skip_space(text, position)
     if not text.startswith("{", position):
         return None
-    position = _skip(text, position + 1)
+    position = skip_space(text, position + 1)
     try:
         while not text.startswith("}", position):
             key, position = _DECODER.raw_decode(text, position)
-            position = _skip(text, position)
+            position = skip_space(text, position)
             if not isinstance(key, str) or key in members or not text.startswith(":", position):
                 return None
-            start = _skip(text, position + 1)
+            start = skip_space(text, position + 1)
             value, stop = _DECODER.raw_decode(text, start)
             members[key] = Member(value=value, raw=text[start:stop])
-            position = _skip(text, stop)
+            position = skip_space(text, stop)
             if text.startswith(",", position):
-                position = _skip(text, position + 1)
+                position = skip_space(text, position + 1)
             elif not text.startswith("}", position):
                 return None
     except (ValueError, RecursionError):
         return None
-    return members if _skip(text, position + 1) == len(text) else None
+    return ScannedObject(members=members, end=position + 1)
 
 
-def _skip(text: str, position: int) -> int:
+def skip_space(text: str, position: int) -> int:
+    """The place of the next character that is no whitespace of JSON."""
     while position < len(text) and text[position] in _SPACE:
         position += 1
     return position

@@ -6,27 +6,30 @@ r"""Tool calls spelled as tags, one a parameter, as several families have them.
     <tool_call>look<arg_key>at</arg_key><arg_value>1</arg_value></tool_call>
     <minimax:tool_call>\n<invoke name="look">\n<parameter name="at">1</parameter>\n</invoke>\n</minimax:tool_call>
 
-A string stands as it is, so that ``1`` may be a number or a text: the tool's schema decides, and where it says nothing,
-what is JSON is taken as JSON, in its own spelling.
+A string stands as it is, so that ``1`` may be a number or a text: the tool's schema decides. Where it allows a string
+and other types, what is JSON of one of the others is taken as JSON, in its own spelling, and everything else is a
+string; where it says nothing, what is JSON is taken as JSON.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import is_object
 from turnkeeper.rendering.message import ToolCall, write_json
-from turnkeeper.rendering.toolformat import ParsedToolCall, Schemas
+from turnkeeper.rendering.schematypes import ToolSchemas, Types, name_type
+from turnkeeper.rendering.tagreader import Parameter, TagReader, TagSyntax
+from turnkeeper.rendering.toolformat import MarkedText, Segment
 
 _PYTHON_SPELLING = {"True": "true", "False": "false", "None": "null"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XmlToolFormat:
-    """The spelling as texts around names and values, and as patterns that read them back."""
+    """The spelling as texts around names and values, and as a pattern that finds them again."""
 
     opening: str
     closing: str
@@ -38,10 +41,8 @@ class XmlToolFormat:
     """Before a value; ``{key}`` stands for the parameter's name."""
     parameter_closing: str
     """Behind a value."""
-    call_pattern: re.Pattern[str]
-    """Groups ``name`` and ``parameters``."""
-    parameter_pattern: re.Pattern[str]
-    """Groups ``key`` and ``value``."""
+    pattern: re.Pattern[str]
+    """Matches any of these tags, see `TagSyntax`."""
     inner: str = ""
     """Layout behind the opening marker."""
     before: str = ""
@@ -79,44 +80,40 @@ class XmlToolFormat:
         is_scalar = not isinstance(value, dict | list)
         return str(value) if is_scalar and self.is_python_spelled else write_json(value)
 
-    def parse(self, section: str, schemas: Schemas) -> tuple[ParsedToolCall, ...] | None:
-        """The calls of a section; None unless every character of it belongs to one."""
-        calls: list[ParsedToolCall] = []
-        position = 0
-        while match := self.call_pattern.match(section, position):
-            arguments = self._read_parameters(match["parameters"], schemas.get(match["name"], {}))
-            if arguments is None:
-                return None
-            calls.append(ParsedToolCall(name=match["name"], arguments=arguments))
-            position = match.end()
-        return tuple(calls) if calls and not section[position:].strip() else None
+    def read(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[Segment]:
+        """The calls of each section."""
+        syntax = TagSyntax(
+            pattern=self.pattern,
+            spell=self._spell,
+            is_value_on_lines=self.parameter_opening.endswith("\n"),
+            is_tag_on_line=self.parameter_closing.endswith("\n"),
+            is_call_closed=bool(self.call_closing),
+        )
+        return TagReader(tail, syntax, schemas).read()
 
-    def _read_parameters(self, text: str, schemas: Mapping[str, Any]) -> str | None:
-        spelled: dict[str, str] = {}
-        position = 0
-        while match := self.parameter_pattern.match(text, position):
-            key = match["key"]
-            if key in spelled:
-                return None
-            spelled[key] = spell_value(match["value"], schemas.get(key))
-            position = match.end()
-        return None if text[position:].strip() else write_members(spelled)
+    def _spell(self, parameter: Parameter, schemas: ToolSchemas) -> str:
+        types = schemas.find_types(parameter.tool, parameter.name)
+        return spell_value(parameter.text, types, is_python_spelled=self.is_python_spelled)
 
 
-def write_members(spelled: Mapping[str, str]) -> str:
-    """A JSON object out of values that are JSON already."""
-    return "{" + ", ".join(f"{write_json(key)}: {value}" for key, value in spelled.items()) + "}"
+def spell_value(text: str, types: Types, *, is_python_spelled: bool = True) -> str:
+    """A parameter's text as JSON, in its own spelling where it is JSON.
 
-
-def spell_value(text: str, schema: Any) -> str:
-    """A parameter's text as JSON, in its own spelling where it is JSON."""
-    wanted: Any = schema.get("type") if is_object(schema) else None
-    if wanted == "string":
-        return write_json(text)
+    Args:
+        text: as it was sampled.
+        types: those that the schema allows; None where it does not say.
+        is_python_spelled: whether ``None`` may stand for null where a string is allowed too.
+    """
     stripped = text.strip()
-    if wanted is not None and stripped in _PYTHON_SPELLING:
-        return _PYTHON_SPELLING[stripped]
-    return stripped if is_json(stripped) else write_json(text)
+    allows_string = types is None or "string" in types
+    if types is not None and stripped in _PYTHON_SPELLING and (is_python_spelled or not allows_string):
+        spelled = _PYTHON_SPELLING[stripped]
+        if not allows_string or name_type(json.loads(spelled)) in types:
+            return spelled
+    if types is None or not allows_string:
+        return stripped if is_json(stripped) else write_json(text)
+    others = types - {"string"}
+    return stripped if others and is_json(stripped) and name_type(json.loads(stripped)) in others else write_json(text)
 
 
 def is_json(text: str) -> bool:
@@ -142,8 +139,10 @@ def build_function_format(*, before: str, after: str = "", is_python_spelled: bo
         call_closing="</function>\n",
         parameter_opening="<parameter={key}>\n",
         parameter_closing="\n</parameter>\n",
-        call_pattern=re.compile(r"\s*<function=(?P<name>[^>\n]+)>\n?(?P<parameters>.*?)</function>", re.DOTALL),
-        parameter_pattern=re.compile(r"\s*<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>", re.DOTALL),
+        pattern=re.compile(
+            r"(?P<call_opening><function=(?P<name>[^<>\n]+)>)|(?P<call_closing></function>)|"
+            r"(?P<parameter_opening><parameter=(?P<key>[^<>\n]+)>)|(?P<parameter_closing></parameter>)"
+        ),
         before=before,
         between="\n",
         after=after,

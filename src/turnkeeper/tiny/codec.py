@@ -16,6 +16,7 @@ from turnkeeper.errors import ConfigError, RequestError
 from turnkeeper.jsontypes import JsonObject, is_object
 from turnkeeper.rendering import Checkpoint, ParsedReply, ReplyDelta, Tokenizer, get_family
 from turnkeeper.rendering.parsing import TaggedParser
+from turnkeeper.rendering.schematypes import ToolSchemas
 from turnkeeper.rendering.template import ChatTemplate
 
 FAMILY = "qwen3"
@@ -37,7 +38,7 @@ class ReplyReader:
         if not has_reasoning:
             family = replace(family, thinking=None)
         self._tokenizer = tokenizer
-        self._parser = TaggedParser(tokenizer, family, stops=STOPS, schemas={}, is_thinking=False)
+        self._parser = TaggedParser(tokenizer, family, stops=STOPS, schemas=ToolSchemas(), is_thinking=False)
 
     def feed(self, text: str) -> ReplyDelta:
         """What this text completes."""

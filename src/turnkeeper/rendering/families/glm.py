@@ -29,9 +29,9 @@ GLM47 = Family(
         call_closing="",
         parameter_opening="<arg_key>{key}</arg_key><arg_value>",
         parameter_closing="</arg_value>",
-        call_pattern=re.compile(r"\s*(?P<name>[^<>\s]+)(?P<parameters>(?:\s*<arg_key>.*</arg_value>)?)\s*", re.DOTALL),
-        parameter_pattern=re.compile(
-            r"\s*<arg_key>(?P<key>.*?)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>", re.DOTALL
+        pattern=re.compile(
+            r"(?P<call_opening>(?<=<tool_call>)\s*(?P<name>[^<>\s]+)\s*(?=<arg_key>|</tool_call>))|"
+            r"(?P<parameter_opening><arg_key>(?P<key>[^<>]*)</arg_key>\s*<arg_value>)|(?P<parameter_closing></arg_value>)"
         ),
     ),
 )

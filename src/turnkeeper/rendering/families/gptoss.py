@@ -23,7 +23,7 @@ from turnkeeper.rendering.blockformat import BlockFormat, BlockHeader, BlockKind
 from turnkeeper.rendering.family import Family
 from turnkeeper.rendering.message import OpenCalls, find_reasoning, get_role, get_text, get_tool_calls, write_arguments
 from turnkeeper.rendering.placement import Placement
-from turnkeeper.rendering.toolformat import ParsedToolCall, scan_object
+from turnkeeper.rendering.toolformat import ParsedToolCall, Section, scan_object_at
 
 _RECIPIENT = re.compile(r"to=(?:functions\.)?(?P<name>[^\s<]+)")
 
@@ -37,9 +37,13 @@ def read_header(header: str) -> BlockHeader:
     return BlockHeader(kind=BlockKind.REASONING if is_analysis else BlockKind.CONTENT)
 
 
-def read_call(name: str, body: str) -> ParsedToolCall | None:
+def read_call(name: str, text: str, position: int) -> Section | None:
     """The body is the arguments, as they are spelled."""
-    return None if scan_object(body) is None else ParsedToolCall(name=name, arguments=body.strip())
+    found = scan_object_at(text, position)
+    if found is None:
+        return None
+    call = ParsedToolCall(name=name, arguments=text[position : found.end].strip())
+    return Section(calls=(call,), end=found.end)
 
 
 class HarmonyRule:

@@ -13,7 +13,6 @@ Facts: PyPI ``renderers``, and the template that the reference trainer uses. An 
 assistant message without any block has no end marker.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ from turnkeeper.rendering.message import (
     get_tool_calls,
     write_json,
 )
-from turnkeeper.rendering.toolformat import ParsedToolCall, scan_object
+from turnkeeper.rendering.toolformat import ParsedToolCall, Section, scan_object_at
 
 _EFFORTS = {"none": 0.0, "minimal": 0.1, "low": 0.2, "medium": 0.7, "high": 0.9, "max": 0.99}
 _DEFAULT_EFFORT = 0.9
@@ -134,12 +133,15 @@ def read_header(header: str) -> BlockHeader:
     return BlockHeader(kind=BlockKind.CONTENT)
 
 
-def read_call(name: str, body: str) -> ParsedToolCall | None:
+def read_call(name: str, text: str, position: int) -> Section | None:
     """The body names the function again, and its arguments."""
-    members = scan_object(body)
-    if members is None or not {"name", "args"} <= set(members) or not is_object(members["args"].value):
+    found = scan_object_at(text, position)
+    if found is None or not {"name", "args"} <= set(found.members):
         return None
-    return ParsedToolCall(name=json.loads(members["name"].raw), arguments=members["args"].raw)
+    named, arguments = found.members["name"], found.members["args"]
+    if not isinstance(named.value, str) or not named.value or not is_object(arguments.value):
+        return None
+    return Section(calls=(ParsedToolCall(name=named.value, arguments=arguments.raw),), end=found.end)
 
 
 INKLING = Family(

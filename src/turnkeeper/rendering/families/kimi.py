@@ -14,20 +14,26 @@ K2.5 drops the thinking of everything up to the last assistant message without c
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from turnkeeper.jsontypes import Message
 from turnkeeper.rendering.family import Family, Thinking
 from turnkeeper.rendering.message import ToolCall, find_reasoning, get_role, get_text, get_tool_calls, write_arguments
-from turnkeeper.rendering.toolformat import ParsedToolCall, Schemas, scan_object
+from turnkeeper.rendering.schematypes import ToolSchemas
+from turnkeeper.rendering.toolformat import (
+    MarkedText,
+    ParsedToolCall,
+    Section,
+    Segment,
+    read_sections,
+    scan_object_at,
+)
 
 _MARKERS = {"user": "<|im_user|>", "assistant": "<|im_assistant|>"}
-_CALL = re.compile(
-    r"\s*<\|tool_call_begin\|>\s*(?P<id>[^<]+?)\s*<\|tool_call_argument_begin\|>(?P<arguments>.*?)<\|tool_call_end\|>\s*",
-    re.DOTALL,
-)
+_CALL_OPENING = re.compile(r"\s*<\|tool_call_begin\|>\s*(?P<id>[^<]+?)\s*<\|tool_call_argument_begin\|>")
+_CALL_CLOSING = re.compile(r"\s*<\|tool_call_end\|>\s*")
 _ID = re.compile(r"(?:functions\.)?(?P<name>.+?)(?::\d+)?")
 
 
@@ -48,18 +54,23 @@ class KimiToolFormat:
         )
         return f"{self.opening}{body}{self.closing}"
 
-    def parse(self, section: str, schemas: Schemas) -> tuple[ParsedToolCall, ...] | None:
-        """The calls of the section, arguments as they are spelled."""
-        calls: list[ParsedToolCall] = []
-        position = 0
-        while match := _CALL.match(section, position):
-            named = _ID.fullmatch(match["id"])
-            arguments = match["arguments"].strip()
-            if named is None or scan_object(arguments) is None:
-                return None
-            calls.append(ParsedToolCall(name=named["name"], arguments=arguments, id=match["id"]))
-            position = match.end()
-        return tuple(calls) if calls and position == len(section) else None
+    def read(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[Segment]:
+        """The calls of each section, arguments as they are spelled."""
+        return read_sections(tail, _read_calls)
+
+
+def _read_calls(text: str, position: int) -> Section | None:
+    calls: list[ParsedToolCall] = []
+    while match := _CALL_OPENING.match(text, position):
+        named = _ID.fullmatch(match["id"])
+        found = scan_object_at(text, match.end())
+        end = _CALL_CLOSING.match(text, found.end) if found else None
+        if named is None or found is None or end is None:
+            return None
+        arguments = text[match.end() : found.end].strip()
+        calls.append(ParsedToolCall(name=named["name"], arguments=arguments, id=match["id"]))
+        position = end.end()
+    return Section(calls=tuple(calls), end=position) if calls else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

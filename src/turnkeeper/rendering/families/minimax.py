@@ -60,8 +60,10 @@ _TOOLS = XmlToolFormat(
     call_closing="</invoke>\n",
     parameter_opening='<parameter name="{key}">',
     parameter_closing="</parameter>\n",
-    call_pattern=re.compile(r'\s*<invoke name="(?P<name>[^"]+)">(?P<parameters>.*?)</invoke>', re.DOTALL),
-    parameter_pattern=re.compile(r'\s*<parameter name="(?P<key>[^"]+)">(?P<value>.*?)</parameter>', re.DOTALL),
+    pattern=re.compile(
+        r'(?P<call_opening><invoke name="(?P<name>[^"<>\n]+)">)|(?P<call_closing></invoke>)|'
+        r'(?P<parameter_opening><parameter name="(?P<key>[^"<>\n]+)">)|(?P<parameter_closing></parameter>)'
+    ),
     before="\n",
     is_one_section=True,
 )
