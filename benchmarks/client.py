@@ -29,7 +29,7 @@ from turnkeeper.bench.server import find_checkpoint
 from turnkeeper.bench.stack import Material, running_mock
 from turnkeeper.bench.workload import SHORT
 from turnkeeper.engines.engine import encode_ids
-from turnkeeper.engines.http import JSON_HEADERS, BodySink, EngineClient
+from turnkeeper.engines.net.client import JSON_HEADERS, BodySink, EngineClient
 from turnkeeper.engines.reply import ReplyBody
 from turnkeeper.jsontypes import JsonObject, encode_json
 

@@ -11,7 +11,7 @@ from turnkeeper.core import Completion, Linear, PendingTurn, Session, Turn
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.engines import GenerateRequest, build_completion, check_generation, choose_versions
 from turnkeeper.engines.reply import ReplyBody
-from turnkeeper.engines.sglang import parse_chat_reply
+from turnkeeper.engines.sglang.chat import parse_chat_reply
 from turnkeeper.http.dialects import AgentCall, ParseContext
 from turnkeeper.http.dialects.chat import CHAT
 from turnkeeper.http.jsonbody import parse_object

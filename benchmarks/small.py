@@ -9,7 +9,7 @@ from typing import cast
 
 import httptools
 
-from turnkeeper.engines.http import BodySink
+from turnkeeper.engines.net.client import BodySink
 
 PATH = "/v1/chat/completions"
 _BUFFER_BYTES = 1 << 18

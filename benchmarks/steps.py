@@ -15,7 +15,7 @@ from turnkeeper.bench.rows import build_rows
 from turnkeeper.core import fold
 from turnkeeper.core.tokens import join_ids
 from turnkeeper.engines.engine import encode_ids
-from turnkeeper.engines.sglang import render_chat_body
+from turnkeeper.engines.sglang.chat import render_chat_body
 from turnkeeper.routing import PackedIds, Patch, RoutingRows, RowsRequest, plan_rows, take_patch
 from turnkeeper.samples import CollectOptions, collect, load_hooks, view_session
 from turnkeeper.service.prompt import join_prompt, render_pending

@@ -13,8 +13,8 @@ from turnkeeper.choices import EngineWire
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.engines import EngineClient, SglangEngine
-from turnkeeper.engines.generate import SglangGenerateEngine
 from turnkeeper.engines.message import build_parser
+from turnkeeper.engines.sglang.generate import SglangGenerateEngine
 from turnkeeper.http.app import build_app
 from turnkeeper.http.protocol import HttpProtocol
 from turnkeeper.jsontypes import JsonObject

@@ -14,7 +14,10 @@ SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
 ROWS: tuple[tuple[str, ...], ...] = (
     ("ids", "jsontypes", "errors", "choices", "fields"),
     ("core", "matching", "rendering", "routing", "samples"),
-    ("config", "engines", "store", "metrics", "tiny", "client"),
+    ("config", "clock", "store", "metrics", "client"),
+    ("engines", "tiny"),
+    ("generation",),
+    ("fleet",),
     ("service",),
     ("http", "workers", "rollout", "dashboard"),
     ("testing", "bench", "demo", "serving", "trainer", "cli"),

@@ -16,10 +16,12 @@ from benchmarks.updates.case import Case
 from benchmarks.updates.play import Rollout, play_tasks
 from turnkeeper.choices import HistoryKind
 from turnkeeper.client import SessionClient
+from turnkeeper.clock import SystemClock
 from turnkeeper.demo.evidence import Collected, EngineCall, parse_call
 from turnkeeper.demo.trainer import wait_until_busy
-from turnkeeper.engines import EngineClient, EngineFleet, SystemClock, UpdateReport
-from turnkeeper.engines.probe import PROBE_SESSION
+from turnkeeper.engines import EngineClient
+from turnkeeper.fleet import EngineFleet, UpdateReport
+from turnkeeper.fleet.route_check import PROBE_SESSION
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import decode_samples
 from turnkeeper.tiny.checkpoint import derive_weights, read_weights, write_checkpoint

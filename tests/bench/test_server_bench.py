@@ -25,7 +25,7 @@ from turnkeeper.bench.text import TokenRuler
 from turnkeeper.bench.wire import join_chunks
 from turnkeeper.bench.workload import Speaker, Talk, build_replies
 from turnkeeper.choices import HistoryKind
-from turnkeeper.engines.sglang import parse_chat_reply
+from turnkeeper.engines.sglang.chat import parse_chat_reply
 from turnkeeper.rendering import Tokenizer
 from turnkeeper.routing import RoutingShape, decode_indexer
 from turnkeeper.tiny.checkpoint import shipped_checkpoint

@@ -28,10 +28,10 @@ from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import FinishReason
 from turnkeeper.engines.check import check_generation
 from turnkeeper.engines.engine import Engine, EngineState, GenerateRequest, RelayRequest
-from turnkeeper.engines.generate import SglangGenerateEngine
-from turnkeeper.engines.http import EngineClient
-from turnkeeper.engines.sglang import SglangEngine
-from turnkeeper.engines.vllm import VllmEngine
+from turnkeeper.engines.net.client import EngineClient
+from turnkeeper.engines.sglang.chat import SglangEngine
+from turnkeeper.engines.sglang.generate import SglangGenerateEngine
+from turnkeeper.engines.vllm.generate import VllmEngine
 from turnkeeper.errors import ContextLengthError, EngineError
 from turnkeeper.routing import RoutingRows, RoutingShape, RowsRequest, read_routing_shape, take_patch
 from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine

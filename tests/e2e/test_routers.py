@@ -25,10 +25,10 @@ from probekit import build_engine, probing_site
 from servicekit import user
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines.engine import EngineState, GenerateRequest
-from turnkeeper.engines.http import EngineClient
-from turnkeeper.engines.probe import Question, check_route
-from turnkeeper.engines.sglang import SglangEngine
+from turnkeeper.engines.net.client import EngineClient
+from turnkeeper.engines.sglang.chat import SglangEngine
 from turnkeeper.errors import EngineError
+from turnkeeper.fleet.route_check import Question, check_route
 from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.pair import ScriptedPair

@@ -30,7 +30,7 @@ from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.demo.agent import play_task
 from turnkeeper.engines import EngineClient
-from turnkeeper.engines.verdict import RouteState
+from turnkeeper.fleet.verdict import RouteState
 from turnkeeper.http.app import build_app
 from turnkeeper.samples import Sample, decode_samples
 from turnkeeper.service.build import build_service, check_routes

@@ -22,21 +22,11 @@ import pytest
 from tiny.builders import SHAPE, WEIGHTS, write_small_checkpoint
 from tiny.oracle import naive_forward
 from turnkeeper.choices import OnAbort, PauseMode
+from turnkeeper.clock import SystemClock
 from turnkeeper.core.tokens import TokenIds, freeze_ids
-from turnkeeper.engines import (
-    EngineClient,
-    EngineFleet,
-    EnginePool,
-    EngineWatch,
-    Gate,
-    GenerateRequest,
-    Member,
-    RunnerOptions,
-    SglangEngine,
-    SystemClock,
-    TurnOutcome,
-    TurnRunner,
-)
+from turnkeeper.engines import EngineClient, GenerateRequest, SglangEngine
+from turnkeeper.fleet import EngineFleet, EnginePool, EngineWatch, Member
+from turnkeeper.generation import Gate, RunnerOptions, TurnOutcome, TurnRunner
 from turnkeeper.routing import RoutingShape, plan_rows
 from turnkeeper.testing.serve import running
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine

@@ -14,10 +14,10 @@ import pytest
 
 from engines.builders import make_request
 from turnkeeper.engines.asked import find_dropped, select_fields
-from turnkeeper.engines.generate import render_generate_body
-from turnkeeper.engines.sglang import render_chat_body
-from turnkeeper.engines.vllm import render_completions_body
-from turnkeeper.engines.vllm import render_generate_body as render_vllm_body
+from turnkeeper.engines.sglang.chat import render_chat_body
+from turnkeeper.engines.sglang.generate import render_generate_body
+from turnkeeper.engines.vllm.generate import render_completions_body
+from turnkeeper.engines.vllm.generate import render_generate_body as render_vllm_body
 from turnkeeper.errors import EngineRefusedError
 from turnkeeper.fields import FIELDS, Use, Wire, list_fields
 

@@ -21,7 +21,9 @@ import pytest
 from httpkit import Reply, Site, running_site, serving
 from servicekit import get_renderer, user
 from turnkeeper.choices import OnAbort, PauseMode
-from turnkeeper.engines import EngineClient, EngineFleet, SystemClock
+from turnkeeper.clock import SystemClock
+from turnkeeper.engines import EngineClient
+from turnkeeper.fleet import EngineFleet
 from turnkeeper.samples import Sample, decode_samples
 from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine, unreachable_url
 from turnkeeper.testing.script import MoeShape, ScriptedReply, scripted_rows

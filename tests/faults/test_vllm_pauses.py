@@ -11,18 +11,11 @@ import pytest
 
 from engines.builders import make_request
 from turnkeeper.choices import EngineKind, EngineWire, OnAbort, PauseMode
+from turnkeeper.clock import SystemClock
 from turnkeeper.core.tokens import TokenIds
-from turnkeeper.engines import (
-    EngineClient,
-    EngineFleet,
-    EngineWatch,
-    Gate,
-    GenerateRequest,
-    RunnerOptions,
-    SystemClock,
-    TurnRunner,
-    connect_engines,
-)
+from turnkeeper.engines import EngineClient, GenerateRequest
+from turnkeeper.fleet import EngineFleet, EngineWatch, connect_engines
+from turnkeeper.generation import Gate, RunnerOptions, TurnRunner
 from turnkeeper.testing.script import ScriptedReply
 from turnkeeper.testing.serve import running
 from turnkeeper.testing.vllm import ScriptedVllm

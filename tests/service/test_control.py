@@ -11,9 +11,11 @@ import pytest
 
 from engines.fakes import FakeEngine
 from turnkeeper.choices import EngineKind, PauseMode
-from turnkeeper.engines import EngineClient, EngineWatch, Gate
+from turnkeeper.engines import EngineClient
 from turnkeeper.engines.control import Order, find_control
 from turnkeeper.errors import EngineError
+from turnkeeper.fleet import EngineWatch
+from turnkeeper.generation import Gate
 from turnkeeper.service.build import call_engines
 from turnkeeper.service.control import EngineControl
 from turnkeeper.testing.clock import ManualClock

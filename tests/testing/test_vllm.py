@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from turnkeeper.engines.http import EngineClient
+from turnkeeper.engines.net.client import EngineClient
 from turnkeeper.testing.script import MoeShape, ScriptedReply
 from turnkeeper.testing.serve import running
 from turnkeeper.testing.vllm import ScriptedVllm

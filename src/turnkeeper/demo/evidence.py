@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.demo.agent import Outcome
-from turnkeeper.engines.probe import PROBE_SESSION
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.fleet.route_check import PROBE_SESSION
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import Sample, decode_samples
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import orjson
 
 from turnkeeper.choices import PauseMode
+from turnkeeper.clock import SystemClock
 from turnkeeper.demo.stack import Stack
-from turnkeeper.engines import EngineClient, EngineFleet, SystemClock, UpdateReport
+from turnkeeper.engines import EngineClient
+from turnkeeper.fleet import EngineFleet, UpdateReport
 
 DUE = 0.25
 """The share of finished rollouts at which the update begins: the others are in flight or still to come."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turnkeeper.engines.continuation import count_budget
 from turnkeeper.engines.engine import GenerateRequest
 from turnkeeper.engines.grammar import find_grammar, render_grammar
 from turnkeeper.fields import FIELDS, Use, Wire, find_field
@@ -48,7 +47,7 @@ def select_fields(request: GenerateRequest, wire: Wire) -> WireFields:
             found[row.use][row.names[wire]] = value
         elif row.use in found and not row.is_neutral(value):
             dropped.append(name)
-    budget = count_budget(request)
+    budget = request.token_budget
     if budget is not None:
         found[Use.SAMPLING][FIELDS["max_tokens"].names[wire]] = budget
     grammar = find_grammar(asked)

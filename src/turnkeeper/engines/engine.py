@@ -7,7 +7,7 @@ adapter (SGLang, vLLM, a pool of several) implements `Engine`, and nothing above
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import orjson
@@ -21,6 +21,9 @@ from turnkeeper.routing import Payload, RowsRequest
 
 IdsSink: TypeAlias = Callable[[TokenIds], None]
 """Called with each run of newly sampled ids while a reply is being generated, in order."""
+
+TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
+"""The fields that limit how many tokens are sampled."""
 
 LARGE_ROWS = 4096
 """From so many rows on a reply is large: 8 MB for a model of 48 layers and top-8."""
@@ -90,9 +93,32 @@ class GenerateRequest:
         start = len(self.prompt_ids) if self.rows is None else self.rows.payload_start
         return len(self.prompt_ids) - (0 if self.wants_indexer else start) >= LARGE_ROWS
 
+    @property
+    def token_budget(self) -> int | None:
+        """How many tokens may be sampled; None without a limit."""
+        asked: Mapping[str, Any] = {**self.forwarded, **self.sampling}
+        limits = [asked[name] for name in TOKEN_LIMITS if isinstance(asked.get(name), int)]
+        return min(limits) if limits else None
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """The stop strings, without empty ones."""
+        asked: object = {**self.forwarded, **self.sampling}.get("stop")
+        if isinstance(asked, str):
+            return (asked,) if asked else ()
+        listed = cast(list[object], asked) if isinstance(asked, list) else []
+        return tuple(item for item in listed if isinstance(item, str) and item)
+
     def encode_prompt(self) -> bytes:
         """The prompt ids as a JSON array. Nobody keeps it: 32,000 ids are written in 0.1 ms."""
         return encode_ids(self.prompt_ids)
+
+
+ParseMessage: TypeAlias = Callable[[GenerateRequest, TokenIds], Message]
+"""Reads a completion's ids into a canonical message; the request's ``rid`` names its tool calls."""
+
+DecodeIds: TypeAlias = Callable[[TokenIds], str]
+"""Spells ids as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,8 +7,7 @@ some, arguments in the spelling that came, call ids as the engine gave them: the
 from typing import cast
 
 from turnkeeper.core.tokens import TokenIds
-from turnkeeper.engines.engine import GenerateRequest
-from turnkeeper.engines.joining import ParseMessage
+from turnkeeper.engines.engine import GenerateRequest, ParseMessage
 from turnkeeper.engines.reply import expect_object
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.jsontypes import MAX_DEPTH, JsonObject, Message, encode_json, is_too_deep
@@ -78,3 +77,12 @@ def build_parser(renderer: Renderer) -> ParseMessage:
         return build_message(parse_completion(renderer.parser(request.prompt_ids[-64:], request.tools), ids))
 
     return parse
+
+
+def trim_stop(message: Message, stop: str) -> Message:
+    """The message without the stop string and what follows it: engines cut it from the text, and keep its ids."""
+    for field in ("reasoning_content", "content"):
+        text = message.get(field)
+        if isinstance(text, str) and stop in text:
+            return {**message, field: text[: text.index(stop)]}
+    return message

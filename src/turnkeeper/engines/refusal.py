@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import orjson
 
-from turnkeeper.engines.http import HttpReply
+from turnkeeper.engines.net.client import HttpReply
 from turnkeeper.errors import (
     ContextLengthError,
     EngineError,

@@ -12,30 +12,22 @@ from pathlib import Path
 import orjson
 
 from turnkeeper.choices import EngineKind, TokenizerBackend
+from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines import (
-    Clock,
-    Engine,
-    EngineClient,
-    EngineWatch,
-    Gate,
-    RunnerOptions,
-    SystemClock,
-    TurnRunner,
-    build_parser,
-    connect_engines,
-)
-from turnkeeper.engines.connect import Guard, detect_kind
+from turnkeeper.engines import Engine, EngineClient, build_parser
 from turnkeeper.engines.control import Order, find_control
-from turnkeeper.engines.fleet import is_success
-from turnkeeper.engines.http import choose_pool_size, raise_file_limit
-from turnkeeper.engines.joining import ParseMessage
-from turnkeeper.engines.probe import Question, RouteReport, check_route, find_workers
-from turnkeeper.engines.route import RouteKeeper
-from turnkeeper.engines.verdict import Verdict
+from turnkeeper.engines.engine import ParseMessage
+from turnkeeper.engines.net.client import choose_pool_size, raise_file_limit
 from turnkeeper.errors import ConfigError, EngineError
+from turnkeeper.fleet import EngineWatch, connect_engines
+from turnkeeper.fleet.connect import Guard, detect_kind
+from turnkeeper.fleet.route import RouteKeeper
+from turnkeeper.fleet.route_check import Question, RouteReport, check_route, find_workers
+from turnkeeper.fleet.update import is_success
+from turnkeeper.fleet.verdict import Verdict
+from turnkeeper.generation import Gate, RunnerOptions, TurnRunner
 from turnkeeper.jsontypes import JsonObject, Message, is_object
 from turnkeeper.matching import load_matcher
 from turnkeeper.metrics import Metrics

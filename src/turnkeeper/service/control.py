@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from turnkeeper.choices import PauseMode
-from turnkeeper.engines import EngineWatch, Gate
 from turnkeeper.engines.control import Order
 from turnkeeper.engines.engine import EngineState
 from turnkeeper.errors import EngineError, RequestError
+from turnkeeper.fleet import EngineWatch
+from turnkeeper.generation import Gate
 from turnkeeper.jsontypes import JsonObject
 
 Forward = Callable[[Order], Awaitable[Sequence[JsonObject]]]

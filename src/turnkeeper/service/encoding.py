@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 from turnkeeper.choices import TokenizerBackend
-from turnkeeper.engines import Clock
+from turnkeeper.clock import Clock
 from turnkeeper.errors import ConfigError
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer

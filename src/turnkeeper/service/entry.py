@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from turnkeeper.clock import Clock
 from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.session import Session
 from turnkeeper.core.turn import Turn
-from turnkeeper.engines import Clock
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import JsonObject, is_array, is_object
 from turnkeeper.service.in_flight import TurnInFlight

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.engines import EngineReport, EngineState
-from turnkeeper.engines.route import RouteKeeper
-from turnkeeper.engines.verdict import UNCHECKED
+from turnkeeper.fleet.route import RouteKeeper
+from turnkeeper.fleet.verdict import UNCHECKED
 from turnkeeper.jsontypes import JsonObject
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.turn import Turn
-from turnkeeper.engines import TurnProgress
+from turnkeeper.generation import TurnProgress
 from turnkeeper.service.losses import list_losses
 from turnkeeper.service.reply import AgentReply
 from turnkeeper.service.waiter import ClientGoneError, RecordedReply, TextDelta, Waiter

@@ -12,21 +12,15 @@ from functools import partial
 from pathlib import Path
 
 from turnkeeper.choices import HistoryKind, OnTruncated
+from turnkeeper.clock import Clock
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core import DropReason, HistoryPolicy, Ledger, Linear, Session, Tree, TurnRequest
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines import (
-    Clock,
-    Engine,
-    EngineClient,
-    EngineState,
-    EngineWatch,
-    RelayReply,
-    RelayRequest,
-)
-from turnkeeper.engines.route import RouteKeeper
-from turnkeeper.engines.verdict import RouteState
+from turnkeeper.engines import Engine, EngineClient, EngineState, RelayReply, RelayRequest
 from turnkeeper.errors import AuthenticationError, CapacityError, SessionClosedError, TurnkeeperError
+from turnkeeper.fleet import EngineWatch
+from turnkeeper.fleet.route import RouteKeeper
+from turnkeeper.fleet.verdict import RouteState
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.matching import Matcher

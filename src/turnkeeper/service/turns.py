@@ -19,8 +19,9 @@ from turnkeeper.core.idempotency import Answer
 from turnkeeper.core.session import Session
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import Completion, Turn, TurnRequest
-from turnkeeper.engines import EngineWatch, TurnOutcome, TurnRunner
 from turnkeeper.errors import EngineTimeoutError, SessionClosedError, TurnkeeperError
+from turnkeeper.fleet import EngineWatch
+from turnkeeper.generation import TurnOutcome, TurnRunner
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
 from turnkeeper.service.budget import choose_limit

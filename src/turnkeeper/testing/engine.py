@@ -24,7 +24,7 @@ from typing import Any, cast
 
 import orjson
 
-from turnkeeper.engines.probe import PROBE_SESSION
+from turnkeeper.fleet.route_check import PROBE_SESSION
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.testing.script import (
     DEFAULT_STOP_ID,

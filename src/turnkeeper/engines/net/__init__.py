@@ -1,0 +1,1 @@
+"""Connections to engines: the HTTP client, large replies, server-sent events."""

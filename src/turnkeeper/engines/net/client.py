@@ -1,0 +1,268 @@
+"""The one HTTP client that talks to engines.
+
+Owns connections, their limits and timeouts, which headers travel, and the one boundary at which failures of the
+client library become `EngineError`s. Knows no engine's wire. Large replies are read in a thread of their own.
+
+* A request is sent again only when no connection was made, so nothing can have been accepted.
+* Idle connections are dropped sooner than engines drop them (uvicorn: 5 s), so that no request meets a dying socket.
+* Redirects are not followed: an engine that redirects is not the engine.
+"""
+
+import asyncio
+import contextlib
+import resource
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+from turnkeeper.engines.net.large_reply import BodySink, Lane, feed_body, feed_chunks
+from turnkeeper.engines.net.reader_thread import LoopThread
+from turnkeeper.errors import ConfigError, EngineError, EngineTimeoutError
+
+ROUTING_KEY = "X-SMG-Routing-Key"
+"""Routers with a sticky policy send equal values to one worker."""
+
+TRACE_HEADERS = ("x-request-id", "x-correlation-id", "traceparent", "tracestate")
+"""Client headers that are passed on with a turn."""
+
+JSON_HEADERS = (("content-type", "application/json"),)
+
+_HOP_BY_HOP = {
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}
+_NOT_SENT = _HOP_BY_HOP | {"host", "content-length", "accept-encoding", "authorization", "x-api-key", "cookie"}
+_NOT_RETURNED = _HOP_BY_HOP | {"server", "date", "content-length", "content-encoding", "set-cookie"}
+
+
+def select_request_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The client's headers that a relayed call may carry: framing, credentials and cookies stay behind."""
+    return [(name, value) for name, value in headers if name.lower() not in _NOT_SENT]
+
+
+def select_reply_headers(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The engine's headers that may go back to a client: those that its own server writes are left out."""
+    return tuple((name, value) for name, value in headers if name.lower() not in _NOT_RETURNED)
+
+
+def choose_pool_size(concurrency: int, file_limit: int, *, reserved: int = 64) -> int:
+    """How many upstream connections the process may hold.
+
+    A turn takes two descriptors, its client's and its engine's; ``reserved`` are kept for files and listeners.
+
+    Raises:
+        ConfigError: the limit does not carry the concurrency.
+    """
+    usable = (file_limit - reserved) // 2
+    if usable < concurrency:
+        raise ConfigError(
+            f"{concurrency} turns at once need {2 * concurrency + reserved} open files, the limit is {file_limit}",
+            hint=f"ulimit -n {2 * concurrency + reserved}, or a lower concurrency",
+        )
+    return concurrency
+
+
+def raise_file_limit() -> int:
+    """Raise this process's soft limit of open files to its hard limit; returns the limit that now holds."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1_048_576 if hard == resource.RLIM_INFINITY else hard
+    if soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpReply:
+    """A complete reply."""
+
+    url: str
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes | bytearray
+    """All of it, or what a sink kept of it."""
+
+    def find_header(self, name: str) -> str | None:
+        """The first header of this name, in any letter case."""
+        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
+    def excerpt(self, limit: int = 300) -> str:
+        """The beginning of the body as text, for error messages."""
+        text = bytes(self.body[:limit]).decode("utf-8", "replace").strip()
+        return text + ("..." if len(self.body) > limit else "") if text else "an empty body"
+
+
+@contextlib.contextmanager
+def engine_boundary(url: str, timeout_s: float) -> Generator[None]:
+    """The place where the client library's exceptions become ours, each naming the URL."""
+    try:
+        yield
+    except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
+        raise EngineError(f"no connection to the engine at {url}: {error}", url=url, accepted=False) from error
+    except TimeoutError as error:
+        raise EngineTimeoutError(
+            f"the engine at {url} gave no answer within {timeout_s:g} s",
+            hint="--engine-timeout must exceed the longest generation and the longest pause",
+            url=url,
+        ) from error
+    except (aiohttp.ClientError, OSError) as error:
+        reason = str(error) or type(error).__name__
+        raise EngineError(f"the engine at {url} broke off its reply: {reason}", url=url) from error
+
+
+class _Connections:
+    """A pool of connections within one event loop, made at the first call."""
+
+    def __init__(self, *, headers: Mapping[str, str], connect_timeout_s: float, pool_size: int, idle_s: float) -> None:
+        self._headers = headers
+        self._connect_timeout_s = connect_timeout_s
+        self._pool_size = pool_size
+        self._idle_s = idle_s
+        self._session: aiohttp.ClientSession | None = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._pool_size, keepalive_timeout=self._idle_s),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+                read_bufsize=1 << 20,
+                trust_env=False,
+            )
+        return self._session
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, method: str, url: str, *, body: bytes | None, headers: Iterable[tuple[str, str]], timeout_s: float
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(self._connect_timeout_s, timeout_s))
+        with engine_boundary(url, timeout_s):
+            async with self._open().request(
+                method, url, data=body, headers=tuple(headers), timeout=timeout, allow_redirects=False
+            ) as response:
+                yield response
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+            await asyncio.sleep(0)  # lets aiohttp's transports run their connection_lost
+
+
+class EngineClient:
+    """One connection pool for all engines. Made once in a process; usable within one event loop."""
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float = 1800.0,
+        connect_timeout_s: float = 10.0,
+        pool_size: int = 1024,
+        pool_idle_s: float = 3.0,
+        api_key: str | None = None,
+    ) -> None:
+        """Take the settings; no connection is made yet.
+
+        Args:
+            timeout_s: the longest a generation may take, pauses included.
+            connect_timeout_s: the longest that making a connection may take.
+            pool_size: connections at once; further calls wait for a free one.
+            pool_idle_s: how long an unused connection is kept.
+            api_key: sent to engines as a bearer token.
+        """
+        self.timeout_s = timeout_s
+        own = {"accept-encoding": "identity"} | ({"authorization": f"Bearer {api_key}"} if api_key else {})
+        self._near, self._far = (
+            _Connections(headers=own, connect_timeout_s=connect_timeout_s, pool_size=pool_size, idle_s=pool_idle_s)
+            for _ in range(2)
+        )
+        self._thread = LoopThread("large replies")
+        self._lane = Lane()
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+        timeout_s: float | None = None,
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Open a call and read its body as it comes; reading happens inside the same error boundary."""
+        total_s = self.timeout_s if timeout_s is None else timeout_s
+        async with self._near.stream(method, url, body=body, headers=headers, timeout_s=total_s) as response:
+            yield response
+
+    async def call(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+        timeout_s: float | None = None,
+    ) -> HttpReply:
+        """Make a call and read its whole reply, whatever its status.
+
+        Raises:
+            EngineError: no connection (``facts["accepted"]`` is False), a reset, a body cut short.
+            EngineTimeoutError: the reply was not complete in time.
+        """
+        async with self.stream(method, url, body=body, headers=headers, timeout_s=timeout_s) as response:
+            return _build_reply(response, url, await response.read())
+
+    async def call_into(
+        self, sink: BodySink, url: str, *, body: bytes, headers: Iterable[tuple[str, str]] = (), is_large: bool = False
+    ) -> HttpReply:
+        """POST, and give the reply's body to a sink as it comes in, whatever its status.
+
+        Args:
+            sink: used by one thread at a time: another one's where the reply is large, until the call is over.
+            url: where to.
+            body: of the request.
+            headers: of the request.
+            is_large: whether many megabytes are expected, which other calls shall not wait for.
+
+        Raises:
+            EngineError, EngineTimeoutError: as those of ``call``.
+        """
+        if is_large:
+            return await self._thread.run(lambda: self._call_apart(sink, url, body, headers))
+        async with self.stream("POST", url, body=body, headers=headers) as response:
+            await feed_chunks(response, sink)
+            return _build_reply(response, url, sink.text)
+
+    async def _call_apart(self, sink: BodySink, url: str, body: bytes, headers: Iterable[tuple[str, str]]) -> HttpReply:
+        # The library's own timeout ends where a body is taken off its connection.
+        limit_s = self.timeout_s
+        async with (
+            self._far.stream("POST", url, body=body, headers=headers, timeout_s=limit_s) as response,
+            asyncio.timeout(limit_s),
+        ):
+            await feed_body(response, sink, self._lane)
+            return _build_reply(response, url, sink.text)
+
+    async def post_json(self, url: str, body: bytes, *, timeout_s: float | None = None) -> HttpReply:
+        """POST a JSON body."""
+        return await self.call("POST", url, body=body, headers=JSON_HEADERS, timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._thread.is_running:
+            await self._thread.run(self._far.close)
+            await self._thread.close()
+        await self._near.close()
+
+
+def _build_reply(response: aiohttp.ClientResponse, url: str, body: bytes | bytearray) -> HttpReply:
+    pairs = tuple((str(name), str(value)) for name, value in response.headers.items())
+    return HttpReply(url=url, status=response.status, headers=pairs, body=body)

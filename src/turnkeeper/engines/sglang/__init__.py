@@ -1,0 +1,1 @@
+"""SGLang's wires: chat with prompt ids, and generate."""

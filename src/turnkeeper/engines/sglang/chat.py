@@ -1,0 +1,296 @@
+"""SGLang's chat wire: ``/v1/chat/completions`` with ``input_ids``.
+
+Owns the layout of that request and reply, and the worker routes beside it. The rendered prompt is never SGLang's: it
+gets ids, and parses only its own output into a message. Whether the numbers of a reply agree is `check`'s business.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import orjson
+
+from turnkeeper.choices import EngineWire
+from turnkeeper.engines.asked import find_dropped, select_fields
+from turnkeeper.engines.engine import (
+    EngineReport,
+    EngineState,
+    GenerateRequest,
+    Generation,
+    IdsSink,
+    RelayReply,
+    RelayRequest,
+)
+from turnkeeper.engines.message import canonicalise_message
+from turnkeeper.engines.meta import build_generation, read_version
+from turnkeeper.engines.net.client import (
+    JSON_HEADERS,
+    ROUTING_KEY,
+    TRACE_HEADERS,
+    EngineClient,
+    HttpReply,
+    select_reply_headers,
+    select_request_headers,
+)
+from turnkeeper.engines.offload import offload
+from turnkeeper.engines.refusal import build_status_error
+from turnkeeper.engines.reply import Body, ReplyBody, cut_choice_logprobs, expect_object, parse_reply
+from turnkeeper.errors import EngineError, EngineProtocolError
+from turnkeeper.fields import Wire
+from turnkeeper.jsontypes import JsonObject, encode_json
+
+CONTROL_TIMEOUT_S = 10.0
+"""The longest that an abort or a probe may take."""
+
+OWNED_FIELDS = frozenset(
+    {
+        "input_ids",
+        "messages",
+        "tools",
+        "stream",
+        "stream_options",
+        "n",
+        "logprobs",
+        "return_meta_info",
+        "return_routed_experts",
+        "routed_experts_start_len",
+        "return_indexer_topk",
+        "no_stop_trim",
+        "rid",
+        "return_token_ids",
+    }
+)
+"""Body fields whose value turnkeeper decides; a request cannot forward them."""
+
+
+def render_chat_body(request: GenerateRequest) -> bytes:
+    """The request body; the prompt ids are spliced in as ready JSON."""
+    fields = select_fields(request, Wire.CHAT)
+    body: JsonObject = {key: value for key, value in fields.forwarded.items() if key not in OWNED_FIELDS}
+    body |= fields.format | fields.sampling
+    body["messages"] = list(request.messages) or [{"role": "user", "content": ""}]
+    if request.tools:
+        body["tools"] = list(request.tools)
+    if request.template_kwargs:
+        body["chat_template_kwargs"] = dict(request.template_kwargs)
+    if request.stop_token_ids:
+        body["stop_token_ids"] = merge_stop_ids(body.get("stop_token_ids"), request.stop_token_ids)
+    if request.cache_salt is not None:
+        body["cache_salt"] = request.cache_salt
+    body |= {"stream": False, "logprobs": True, "return_meta_info": True, "no_stop_trim": False, "rid": request.rid}
+    body |= render_rows_fields(request) | render_lora_field(request)
+    return b'{"input_ids":' + request.encode_prompt() + b"," + encode_json(body)[1:]
+
+
+def render_rows_fields(request: GenerateRequest) -> JsonObject:
+    """The fields that ask for routing and indexer rows; empty when nothing is asked for."""
+    fields: JsonObject = {}
+    if request.rows is not None:
+        fields["return_routed_experts"] = True
+        if request.rows.start_len is not None:
+            fields["routed_experts_start_len"] = request.rows.start_len
+    if request.wants_indexer:
+        fields["return_indexer_topk"] = True
+    return fields
+
+
+def render_lora_field(request: GenerateRequest) -> JsonObject:
+    """The field that chooses the adapter; empty where the base weights are sampled."""
+    return {} if request.lora_name is None else {"lora_path": request.lora_name}
+
+
+def merge_stop_ids(given: object, added: tuple[int, ...]) -> list[int]:
+    """The request's own stop ids with ours behind them, each once."""
+    own: list[int] = []
+    if isinstance(given, int) and not isinstance(given, bool):
+        own = [given]
+    elif isinstance(given, list):
+        own = [item for item in cast(list[object], given) if isinstance(item, int)]
+    return list(dict.fromkeys([*own, *added]))
+
+
+def parse_chat_reply(body: Body, url: str, request: GenerateRequest | None = None) -> Generation:
+    """Translate a 200; payloads that the request did not ask for are ignored.
+
+    Raises:
+        EngineProtocolError: no choice, several, no message, no ``meta_info``, malformed logprobs.
+    """
+    reply = parse_reply(body, url, cut=cut_choice_logprobs)
+    choices = reply.value.get("choices")
+    if not isinstance(choices, list) or len(cast(list[object], choices)) != 1:
+        found = f"{len(cast(list[object], choices))} choices" if isinstance(choices, list) else "no choices"
+        raise EngineProtocolError(f"the engine at {url} answered {found}, expected exactly 1", url=url)
+    choice = expect_object(cast(list[object], choices)[0], "choices[0]", url)
+    meta = expect_object(
+        choice.get("meta_info"),
+        "choices[0].meta_info",
+        url,
+        hint="the route drops return_meta_info and input_ids: sglang-router 0.3.2 does, smg does not",
+    )
+    return build_generation(
+        reply,
+        meta,
+        url,
+        request,
+        message=canonicalise_message(expect_object(choice.get("message"), "choices[0].message", url), url),
+        finish_reason=choice.get("finish_reason"),
+        matched_stop=choice.get("matched_stop"),
+    )
+
+
+def render_headers(request: GenerateRequest) -> list[tuple[str, str]]:
+    """The headers of a generate call: its routing key and the client's trace, nothing else of the client."""
+    trace = [(name, value) for name, value in request.trace.items() if name in TRACE_HEADERS]
+    return [*JSON_HEADERS, (ROUTING_KEY, request.session_id), *trace]
+
+
+class SglangEngine:
+    """One SGLang server, or one router in front of several, on the chat wire."""
+
+    wire: EngineWire = EngineWire.CHAT
+    """The route that generates."""
+
+    def __init__(self, url: str, client: EngineClient) -> None:
+        """Talk to the server at ``url`` through a shared client, which the caller closes."""
+        self.url = url.rstrip("/")
+        self._client = client
+
+    async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
+        """Generate one reply; this wire does not stream ids, so ``on_ids`` is never called."""
+        body = ReplyBody()
+        reply = await self._client.call_into(
+            body,
+            f"{self.url}/v1/chat/completions",
+            body=render_chat_body(request),
+            headers=render_headers(request),
+            is_large=request.expects_large_reply,
+        )
+        if reply.status != 200:
+            raise build_status_error(reply, len(request.prompt_ids))
+        found = await offload(lambda: parse_chat_reply(body, self.url, request), len(body.text))
+        return replace(found, dropped_fields=find_dropped(request, Wire.CHAT))
+
+    async def relay(self, call: RelayRequest) -> RelayReply:
+        """Pass a call through with the session's routing key."""
+        return await relay_call(self.url, self._client, call)
+
+    async def abort(self, rid: str) -> None:
+        """Ask the server, and each worker behind it where it is a router, to give up one attempt."""
+        body = orjson.dumps({"rid": rid, "abort_all": False})
+        try:
+            reply = await self._client.post_json(f"{self.url}/abort_request", body, timeout_s=CONTROL_TIMEOUT_S)
+            if reply.status == 404:
+                calls = [
+                    self._client.post_json(f"{worker}/abort_request", body, timeout_s=CONTROL_TIMEOUT_S)
+                    for worker in await self.list_workers()
+                ]
+                await asyncio.gather(*calls, return_exceptions=True)
+        except EngineError:
+            return
+
+    async def list_workers(self) -> tuple[str, ...]:
+        """The workers behind a router; empty where this is no router."""
+        reply = await self._client.call("GET", f"{self.url}/workers", timeout_s=CONTROL_TIMEOUT_S)
+        return read_workers(reply)
+
+    async def probe(self) -> tuple[EngineReport, ...]:
+        """Ask for ``/ready`` and ``/model_info``."""
+        return (replace(await probe_server(self.url, self._client), wire=self.wire),)
+
+    async def close(self) -> None:
+        """Nothing to release: the client is the caller's."""
+
+
+async def relay_call(url: str, client: EngineClient, call: RelayRequest) -> RelayReply:
+    """Pass a call through to the server at ``url``, headers selected in both directions."""
+    target = f"{url}{call.path}" + (f"?{call.query}" if call.query else "")
+    headers = [*select_request_headers(call.headers), (ROUTING_KEY, call.session_id)]
+    reply = await client.call(call.method, target, body=call.body or None, headers=headers)
+    return RelayReply(status=reply.status, headers=select_reply_headers(reply.headers), body=bytes(reply.body))
+
+
+def read_workers(reply: HttpReply) -> tuple[str, ...]:
+    """The worker URLs in a router's ``GET /workers``; empty for any other answer."""
+    try:
+        value: Any = orjson.loads(reply.body)
+        workers = cast(list[JsonObject], value["workers"] if isinstance(value, dict) else value)
+        return tuple(str(worker["url"]).rstrip("/") for worker in workers)
+    except (orjson.JSONDecodeError, TypeError, KeyError):
+        return ()
+
+
+def is_role_split(role: object) -> bool:
+    """Whether a server's role, as ``/model_info`` or a router's list of workers has it, is one half of a pair."""
+    return role in ("prefill", "decode")
+
+
+def lists_split_roles(reply: HttpReply) -> bool:
+    """Whether a router's ``GET /workers`` lists prefill and decode workers; False for any other answer."""
+    try:
+        return any(is_role_split(worker.get("worker_type")) for worker in orjson.loads(reply.body)["workers"])
+    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+        return False
+
+
+async def probe_server(url: str, client: EngineClient) -> EngineReport:
+    """What one server says of itself, and a router of its workers.
+
+    An older build has no ``/ready``: then ``/model_info`` alone decides. A router has neither, so its workers are
+    asked: it is paused when any of them is, and has a version when all of them have the same.
+    """
+    try:
+        ready = await client.call("GET", f"{url}/ready", timeout_s=CONTROL_TIMEOUT_S)
+        info = await client.call("GET", f"{url}/model_info", timeout_s=CONTROL_TIMEOUT_S)
+        if info.status == 404:
+            listed = await client.call("GET", f"{url}/workers", timeout_s=CONTROL_TIMEOUT_S)
+            if workers := read_workers(listed):
+                reports = await asyncio.gather(*(probe_server(worker, client) for worker in workers))
+                report = join_reports(url, reports)
+                return replace(report, is_disaggregated=report.is_disaggregated or lists_split_roles(listed))
+            info = await client.call("GET", f"{url}/get_model_info", timeout_s=CONTROL_TIMEOUT_S)
+    except EngineError as error:
+        return EngineReport(url=url, state=EngineState.UNREACHABLE, error=str(error))
+    # What answers neither way is a router whose workers are out of reach, and with them /abort_request.
+    return replace(read_report(url, ready.status, _read_object(info)), can_abort=info.status != 404)
+
+
+def join_reports(url: str, reports: Sequence[EngineReport]) -> EngineReport:
+    """A router's report, from those of its workers. The router itself is there, whatever its workers are."""
+    found = [report for report in reports if report.state is not EngineState.UNREACHABLE]
+    versions = {report.weight_version for report in found}
+    lengths = [report.context_length for report in found if report.context_length is not None]
+    is_paused = any(report.state is EngineState.PAUSED for report in found)
+    return EngineReport(
+        url=url,
+        state=EngineState.PAUSED if is_paused else EngineState.SERVING,
+        kind="sglang",
+        model=next((report.model for report in found), ""),
+        weight_version=versions.pop() if len(versions) == 1 else None,
+        context_length=min(lengths, default=None),
+        workers=tuple(sorted(report.url for report in reports)),
+        is_disaggregated=any(report.is_disaggregated for report in reports),
+    )
+
+
+def read_report(url: str, ready_status: int, info: Mapping[str, Any]) -> EngineReport:
+    """The report behind the two answers."""
+    is_paused = ready_status == 503 or info.get("is_paused") is True or info.get("paused") is True
+    length = info.get("context_length") or info.get("max_model_len")
+    return EngineReport(
+        url=url,
+        state=EngineState.PAUSED if is_paused else EngineState.SERVING,
+        kind="sglang",
+        model=str(info.get("model_path") or info.get("served_model_name") or ""),
+        weight_version=read_version(info.get("weight_version")),
+        context_length=length if isinstance(length, int) and not isinstance(length, bool) else None,
+        is_disaggregated=is_role_split(info.get("disaggregation_mode")),
+    )
+
+
+def _read_object(reply: HttpReply) -> JsonObject:
+    try:
+        value: object = orjson.loads(reply.body)
+    except orjson.JSONDecodeError:
+        return {}
+    return cast(JsonObject, value) if reply.status == 200 and isinstance(value, dict) else {}

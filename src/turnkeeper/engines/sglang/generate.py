@@ -1,0 +1,255 @@
+"""SGLang's generate wire: ``/generate``, ids in and ids out.
+
+Owns the layout of that request and reply, streamed or not. The message is read from the ids by our own parsers, so
+what is recorded does not depend on the engine's text. This is the wire that streams ids, and the one to use under
+prefill/decode disaggregation, where the chat route returns routing rows of the prompt that no forward produced.
+"""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import orjson
+
+from turnkeeper.choices import EngineWire
+from turnkeeper.core.tokens import NO_TOKENS, TokenIds, freeze_ids, join_ids
+from turnkeeper.core.turn import FinishReason
+from turnkeeper.engines.asked import WireFields, find_dropped, select_fields
+from turnkeeper.engines.engine import GenerateRequest, Generation, IdsSink, ParseMessage
+from turnkeeper.engines.message import trim_stop
+from turnkeeper.engines.meta import build_generation
+from turnkeeper.engines.net.client import EngineClient, HttpReply
+from turnkeeper.engines.net.sse import DONE, DataLines
+from turnkeeper.engines.refusal import build_status_error
+from turnkeeper.engines.reply import Body, JsonReply, ReplyBody, expect_object, parse_reply
+from turnkeeper.engines.sglang.chat import (
+    OWNED_FIELDS,
+    SglangEngine,
+    merge_stop_ids,
+    render_headers,
+    render_lora_field,
+    render_rows_fields,
+)
+from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, TurnkeeperError
+from turnkeeper.fields import Wire
+from turnkeeper.jsontypes import JsonObject, encode_json
+
+
+def render_sampling(request: GenerateRequest, fields: WireFields) -> JsonObject:
+    """The sampling parameters under this wire's names.
+
+    Raises:
+        EngineRefusedError: a tool choice that only the chat route can enforce.
+    """
+    asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
+    refuse_forced_tools(asked.get("tool_choice"), hint="tool_choice auto, or --engine-wire chat")
+    stop_ids = merge_stop_ids(asked.get("stop_token_ids"), request.stop_token_ids)
+    return fields.sampling | ({"stop_token_ids": stop_ids} if stop_ids else {}) | {"n": 1, "no_stop_trim": False}
+
+
+def refuse_forced_tools(choice: object, *, hint: str) -> None:
+    """Refuse a tool choice that only a chat route can enforce.
+
+    Raises:
+        EngineRefusedError: it forces a call.
+    """
+    if choice == "required" or isinstance(choice, dict):
+        raise EngineRefusedError(
+            "tool_choice forces a call, which a wire of ids cannot enforce", hint=hint, engine_status=400
+        )
+
+
+def render_generate_body(request: GenerateRequest, *, is_stream: bool) -> bytes:
+    """The request body; the prompt ids are spliced in as ready JSON."""
+    fields = select_fields(request, Wire.GENERATE)
+    body: JsonObject = {
+        **{name: value for name, value in fields.forwarded.items() if name not in OWNED_FIELDS},
+        **fields.format,
+        "sampling_params": render_sampling(request, fields),
+        "return_logprob": True,
+        "logprob_start_len": -1,
+        "stream": is_stream,
+        "rid": request.rid,
+        **render_rows_fields(request),
+        **render_lora_field(request),
+    }
+    if request.cache_salt is not None:
+        body["cache_salt"] = request.cache_salt
+    return b'{"input_ids":' + request.encode_prompt() + b"," + encode_json(body)[1:]
+
+
+def parse_generate_reply(reply: JsonReply, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:
+    """Translate a whole reply.
+
+    Raises:
+        EngineProtocolError: no ``meta_info``, or its ids are not those of ``output_ids``.
+    """
+    meta = expect_object(reply.value.get("meta_info"), "meta_info", url)
+    bare = build_generation(reply, meta, url, request, message={}, finish_reason=None, matched_stop=None)
+    outer = reply.value.get("output_ids")
+    if isinstance(outer, list):
+        _check_same_ids(read_ids(cast(list[object], outer), url), bare.ids, url)
+    return add_message(bare, request, parse)
+
+
+def add_message(bare: Generation, request: GenerateRequest, parse: ParseMessage) -> Generation:
+    """The generation with the message that its ids spell."""
+    if bare.is_aborted:
+        return replace(bare, message={"role": "assistant", "content": ""})
+    message = parse(request, bare.ids)
+    if isinstance(bare.matched_stop, str):
+        message = trim_stop(message, bare.matched_stop)
+    is_call = bool(message.get("tool_calls")) and bare.finish_reason == FinishReason.STOP
+    finish = str(FinishReason.TOOL_CALLS) if is_call else bare.finish_reason
+    return replace(bare, message=message, finish_reason=finish)
+
+
+def read_ids(values: Sequence[object], url: str) -> TokenIds:
+    """A reply's list of ids.
+
+    Raises:
+        EngineProtocolError: an entry is no token id.
+    """
+    try:
+        return freeze_ids(cast(Sequence[int], values))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise EngineProtocolError(
+            f"the reply of {url} holds something else than token ids: {error}", url=url
+        ) from error
+
+
+def _check_same_ids(outer: TokenIds, inner: TokenIds, url: str) -> None:
+    if len(outer) != len(inner) or (outer != inner).any():
+        raise EngineProtocolError(
+            f"the reply of {url} has {len(outer)} output_ids but {len(inner)} token logprobs, or other ids in them",
+            hint="stop trimming or speculative decoding cut one list and not the other",
+            url=url,
+            sampled_tokens=len(inner),
+        )
+
+
+class StreamedReply:
+    """A streamed reply as it grows: gives out each run of new ids, and the whole at the end.
+
+    Chunks repeat everything so far, or hold only what is new where the server was started so; the counts tell which.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Begin with nothing."""
+        self._url = url
+        self._pieces: list[TokenIds] = []
+        self._pairs: list[object] = []
+        self._count = 0
+        self._last: JsonReply | None = None
+
+    def feed(self, data: Body) -> TokenIds:
+        """The ids that this event adds.
+
+        Raises:
+            EngineError: the event is an error, or ids do not follow those sent before.
+        """
+        reply = parse_reply(data, self._url)
+        if "error" in reply.value:
+            raise build_stream_error(reply.value["error"], self._url)
+        meta = expect_object(reply.value.get("meta_info"), "meta_info", self._url)
+        outer = reply.value.get("output_ids")
+        ids = read_ids(cast(list[object], outer) if isinstance(outer, list) else [], self._url)
+        total = meta.get("completion_tokens")
+        is_cumulative = total is None or len(ids) == total
+        new = ids[self._count :] if is_cumulative else ids
+        pairs = meta.get("output_token_logprobs")
+        if isinstance(pairs, list):
+            entries = cast(list[object], pairs)
+            self._pairs = [*self._pairs, *entries] if len(entries) == len(ids) and not is_cumulative else entries
+        self._count += len(new)
+        self._pieces.append(new)
+        self._last = reply
+        return new
+
+    def finish(self) -> JsonReply:
+        """The reply as an unstreamed call would have given it.
+
+        Raises:
+            EngineError: the stream ended before its reply was complete.
+        """
+        last = self._last
+        meta = cast(JsonObject, last.value["meta_info"]) if last is not None else {}
+        if last is None or not meta.get("finish_reason"):
+            raise EngineError(f"the stream of {self._url} ended before its reply was complete", url=self._url)
+        streamed = join_ids(self._pieces) if self._pieces else NO_TOKENS
+        value = {
+            **last.value,
+            "output_ids": streamed.tolist(),
+            "meta_info": {**meta, "output_token_logprobs": self._pairs},
+        }
+        return JsonReply(value=value, payloads=last.payloads, is_strict=last.is_strict)
+
+
+def build_stream_error(error: object, url: str, prompt_tokens: int = 0) -> TurnkeeperError:
+    """What an error event means; one about the length names ``prompt_tokens``."""
+    fields = cast(JsonObject, error) if isinstance(error, dict) else {"message": str(error)}
+    code = fields.get("code")
+    status = code if isinstance(code, int) and 400 <= code < 600 else 500
+    reply = HttpReply(url=url, status=status, headers=(), body=orjson.dumps({"error": fields}))
+    return build_status_error(reply, prompt_tokens)
+
+
+async def stream_events(
+    client: EngineClient, url: str, body: bytes, headers: Sequence[tuple[str, str]], request: GenerateRequest
+) -> AsyncGenerator[ReplyBody]:
+    """The data of each event of a streamed call, up to the one that ends it.
+
+    Raises:
+        EngineError: any status but 200, a stream that breaks off.
+    """
+    async with client.stream("POST", url, body=body, headers=headers) as response:
+        if response.status != 200:
+            pairs = tuple((str(name), str(value)) for name, value in response.headers.items())
+            raw = HttpReply(url=url, status=response.status, headers=pairs, body=await response.read())
+            raise build_status_error(raw, len(request.prompt_ids))
+        lines = DataLines()
+        async for chunk, _ in response.content.iter_chunks():
+            for data in lines.feed(chunk):
+                if not data.text.startswith(DONE):
+                    yield data
+        for data in lines.finish():
+            if not data.text.startswith(DONE):
+                yield data
+
+
+class SglangGenerateEngine(SglangEngine):
+    """One SGLang server, or one router in front of several, on the generate wire."""
+
+    wire: EngineWire = EngineWire.GENERATE
+
+    def __init__(self, url: str, client: EngineClient, parse: ParseMessage) -> None:
+        """Talk to the server at ``url``; ``parse`` reads ids into messages."""
+        super().__init__(url, client)
+        self._parse = parse
+
+    async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
+        """Generate one reply; it is streamed where ``on_ids`` is given."""
+        if on_ids is not None:
+            reply = await self._stream(request, on_ids)
+        else:
+            body = ReplyBody()
+            raw = await self._client.call_into(
+                body,
+                f"{self.url}/generate",
+                body=render_generate_body(request, is_stream=False),
+                headers=render_headers(request),
+                is_large=request.expects_large_reply,
+            )
+            if raw.status != 200:
+                raise build_status_error(raw, len(request.prompt_ids))
+            reply = parse_reply(body, self.url)
+        found = parse_generate_reply(reply, request, self.url, self._parse)
+        return replace(found, dropped_fields=find_dropped(request, Wire.GENERATE))
+
+    async def _stream(self, request: GenerateRequest, on_ids: IdsSink) -> JsonReply:
+        body, headers = render_generate_body(request, is_stream=True), render_headers(request)
+        grown = StreamedReply(self.url)
+        async for data in stream_events(self._client, f"{self.url}/generate", body, headers, request):
+            if len(ids := grown.feed(data)):
+                on_ids(ids)
+        return grown.finish()

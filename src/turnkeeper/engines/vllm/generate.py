@@ -1,0 +1,259 @@
+"""vLLM's token-in wires: ``/inference/v1/generate`` and, where that is not served, ``/v1/completions``.
+
+Owns the layout of both requests, vLLM's own names, and which of the two routes a server takes; replies are read by
+`vllmreply`. The chat route is not used: it ignores prompt ids without a word. Nor is a message that vLLM parsed: only
+some versions can, only with parsers that were chosen at its start, and a reply does not say whether they were.
+
+What differs from SGLang: rows are switched on for the server, not the request, and their payload describes itself (a
+``.npy`` file); ids of requests get a prefix; a cache salt may not hold every character.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import orjson
+
+from turnkeeper.engines.asked import WireFields, find_dropped, select_fields
+from turnkeeper.engines.engine import (
+    EngineReport,
+    EngineState,
+    GenerateRequest,
+    Generation,
+    IdsSink,
+    ParseMessage,
+    RelayReply,
+    RelayRequest,
+)
+from turnkeeper.engines.meta import read_version
+from turnkeeper.engines.net.client import EngineClient, HttpReply
+from turnkeeper.engines.offload import offload
+from turnkeeper.engines.refusal import build_status_error
+from turnkeeper.engines.reply import ReplyBody
+from turnkeeper.engines.sglang.chat import CONTROL_TIMEOUT_S, merge_stop_ids, relay_call, render_headers
+from turnkeeper.engines.sglang.generate import refuse_forced_tools, stream_events
+from turnkeeper.engines.vllm.reply import StreamedChoice, parse_vllm_reply, read_vllm_reply
+from turnkeeper.errors import EngineError
+from turnkeeper.fields import Wire
+from turnkeeper.jsontypes import JsonObject, encode_json
+
+GENERATE_ROUTE = "/inference/v1/generate"
+COMPLETIONS_ROUTE = "/v1/completions"
+
+_NOT_SERVED = (403, 404, 405)
+"""What the generate route answers where it is off: 403 without ``--enable-scale-out``, else an older version."""
+
+_PLAIN_SALT = re.compile(r"[^@/\\\0]{1,128}")
+
+
+_OWNED_FIELDS = frozenset(
+    {"token_ids", "prompt", "model", "sampling_params", "request_id", "stream", "stream_options", "n", "max_tokens"}
+    | {"messages", "tools", "features", "return_token_ids", "return_weight_versions", "logprobs"}
+)
+"""Body fields whose value turnkeeper decides; a request cannot forward them."""
+
+
+def render_sampling(request: GenerateRequest, fields: WireFields) -> JsonObject:
+    """The sampling parameters under vLLM's names, the same on both routes.
+
+    Each token's own logprob comes back; further ones where they are asked for.
+
+    Raises:
+        EngineRefusedError: a tool choice that only a chat route can enforce.
+    """
+    asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
+    refuse_forced_tools(asked.get("tool_choice"), hint="tool_choice auto")
+    params: JsonObject = {**fields.sampling, "logprobs": 0, **fields.format}
+    stop_ids = merge_stop_ids(asked.get("stop_token_ids"), request.stop_token_ids)
+    if stop_ids:
+        params["stop_token_ids"] = stop_ids
+    if request.rows is not None and request.rows.start_len is not None:
+        params["routed_experts_prompt_start"] = request.rows.start_len
+    return params | {"skip_special_tokens": False}
+
+
+def _render_common(request: GenerateRequest, fields: WireFields, *, is_stream: bool) -> JsonObject:
+    body: JsonObject = {name: value for name, value in fields.forwarded.items() if name not in _OWNED_FIELDS}
+    body |= {"request_id": request.rid, "stream": is_stream}
+    if is_stream:
+        body["stream_options"] = {"include_usage": True}
+    if request.cache_salt is not None:
+        body["cache_salt"] = fit_salt(request.cache_salt)
+    return body
+
+
+def render_generate_body(request: GenerateRequest, *, is_stream: bool = False) -> bytes:
+    """The body of ``/inference/v1/generate``; without a budget the server takes what fits.
+
+    Text is needed by nobody, except that stop strings are looked for in it.
+    """
+    fields = select_fields(request, Wire.VLLM)
+    params = render_sampling(request, fields) | {"detokenize": bool(request.stop_strings)}
+    body = _render_common(request, fields, is_stream=is_stream) | {"sampling_params": params}
+    if request.lora_name is not None:
+        body["model"] = request.lora_name
+    return b'{"token_ids":' + request.encode_prompt() + b"," + encode_json(body)[1:]
+
+
+def render_completions_body(
+    request: GenerateRequest, model: str, context_length: int | None, *, is_stream: bool = False
+) -> bytes:
+    """The body of ``/v1/completions`` with ids as the prompt.
+
+    This route refuses a budget that does not fit behind the prompt, and without one samples 16 tokens: what fits is
+    said here.
+    """
+    fields = select_fields(request, Wire.VLLM)
+    body = _render_common(request, fields, is_stream=is_stream) | render_sampling(request, fields)
+    body |= {"model": request.lora_name or model, "n": 1, "return_token_ids": True, "return_weight_versions": True}
+    room = None if context_length is None else max(1, context_length - len(request.prompt_ids))
+    limits = [limit for limit in (request.token_budget, room) if limit is not None]
+    if limits:
+        body["max_tokens"] = min(limits)
+    return b'{"prompt":' + request.encode_prompt() + b"," + encode_json(body)[1:]
+
+
+def fit_salt(salt: str) -> str:
+    """A salt that vLLM takes: itself, or a digest where it is long or holds a character that is refused."""
+    return salt if _PLAIN_SALT.fullmatch(salt) else hashlib.blake2b(salt.encode(), digest_size=32).hexdigest()
+
+
+def name_attempts(rid: str) -> list[str]:
+    """What vLLM calls an attempt inside: its routes put a prefix before the id."""
+    return [f"generate-tokens-{rid}", f"cmpl-{rid}-0"]
+
+
+class VllmEngine:
+    """One vLLM server."""
+
+    def __init__(self, url: str, client: EngineClient, parse: ParseMessage) -> None:
+        """Talk to the server at ``url``; ``parse`` reads ids into messages."""
+        self.url = url.rstrip("/")
+        self._client = client
+        self._parse = parse
+        self._has_generate_route: bool | None = None
+        self._model: Mapping[str, Any] = {}
+
+    async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
+        """Generate one reply; it is streamed where ``on_ids`` is given."""
+        found = await self._generate(request, on_ids)
+        return replace(found, dropped_fields=find_dropped(request, Wire.VLLM))
+
+    async def _generate(self, request: GenerateRequest, on_ids: IdsSink | None) -> Generation:
+        """On the generate route, where it is served."""
+        if self._has_generate_route is not False:
+            try:
+                body = render_generate_body(request, is_stream=on_ids is not None)
+                found = await self._call(GENERATE_ROUTE, body, request, on_ids)
+            except EngineError as error:
+                if self._has_generate_route or error.facts.get("engine_status") not in _NOT_SERVED:
+                    raise
+                self._has_generate_route = False
+            else:
+                self._has_generate_route = True
+                return found
+        return await self._complete(request, on_ids)
+
+    async def _complete(self, request: GenerateRequest, on_ids: IdsSink | None) -> Generation:
+        """The same on the completions route, whose streams lack rows: with rows it answers whole."""
+        sink = on_ids if request.rows is None else None
+        model = await self._find_model()
+        name, length = str(model.get("id") or ""), _read_length(model)
+        body = render_completions_body(request, name, length, is_stream=sink is not None)
+        return await self._call(COMPLETIONS_ROUTE, body, request, sink)
+
+    async def _call(self, route: str, body: bytes, request: GenerateRequest, on_ids: IdsSink | None) -> Generation:
+        url, headers = f"{self.url}{route}", _render_headers(request)
+        if on_ids is None:
+            found = ReplyBody()
+            reply = await self._client.call_into(
+                found, url, body=body, headers=headers, is_large=request.expects_large_reply
+            )
+            if reply.status != 200:
+                raise build_status_error(reply, len(request.prompt_ids))
+            return await offload(partial(parse_vllm_reply, found, request, self.url, self._parse), len(found.text))
+        grown = StreamedChoice(self.url, len(request.prompt_ids))
+        async for data in stream_events(self._client, url, body, headers, request):
+            if len(ids := grown.feed(data)):
+                on_ids(ids)
+        return read_vllm_reply(grown.finish(), request, self.url, self._parse)
+
+    async def _find_model(self) -> Mapping[str, Any]:
+        """The entry of the served model, which has the name and the length that the completions route wants."""
+        if not self._model:
+            reply = await self._client.call("GET", f"{self.url}/v1/models", timeout_s=CONTROL_TIMEOUT_S)
+            self._model = read_models(reply)
+        return self._model
+
+    async def relay(self, call: RelayRequest) -> RelayReply:
+        """Pass a call through with the session's routing key."""
+        return await relay_call(self.url, self._client, call)
+
+    async def abort(self, rid: str) -> None:
+        """Ask the server to give up one attempt; one without the route gives it up when its connection closes."""
+        path = "/inference/v1/abort_requests" if self._has_generate_route else "/abort_requests"
+        body = orjson.dumps({"request_ids": name_attempts(rid)})  # never an empty list: that would end them all
+        try:
+            await self._client.post_json(f"{self.url}{path}", body, timeout_s=CONTROL_TIMEOUT_S)
+        except EngineError:
+            return
+
+    async def probe(self) -> tuple[EngineReport, ...]:
+        """Ask for the model and, which only a server in development mode tells, for pauses and the version."""
+        try:
+            models = await self._client.call("GET", f"{self.url}/v1/models", timeout_s=CONTROL_TIMEOUT_S)
+            paused = await self._client.call("GET", f"{self.url}/is_paused", timeout_s=CONTROL_TIMEOUT_S)
+            weights = paused
+            if paused.status == 200:
+                weights = await self._client.call("GET", f"{self.url}/weight_info", timeout_s=CONTROL_TIMEOUT_S)
+        except EngineError as error:
+            return (EngineReport(url=self.url, state=EngineState.UNREACHABLE, kind="vllm", error=str(error)),)
+        return (read_vllm_report(self.url, models, paused, weights),)
+
+    async def close(self) -> None:
+        """Nothing to release: the client is the caller's."""
+
+
+def _render_headers(request: GenerateRequest) -> list[tuple[str, str]]:
+    """The headers of a call. vLLM takes ``X-Request-Id`` for the attempt's id, so it has to be that."""
+    kept = [pair for pair in render_headers(request) if pair[0].lower() != "x-request-id"]
+    return [*kept, ("x-request-id", request.rid)]
+
+
+def read_models(reply: HttpReply) -> Mapping[str, Any]:
+    """The first entry of ``/v1/models``; empty for any other answer."""
+    try:
+        value: Any = orjson.loads(reply.body)
+        return cast(JsonObject, value["data"][0])
+    except (orjson.JSONDecodeError, TypeError, KeyError, IndexError):
+        return {}
+
+
+def _read_length(model: Mapping[str, Any]) -> int | None:
+    length = model.get("max_model_len")
+    return length if isinstance(length, int) and not isinstance(length, bool) else None
+
+
+def read_vllm_report(url: str, models: HttpReply, paused: HttpReply, weights: HttpReply) -> EngineReport:
+    """The report behind the three answers."""
+    model = read_models(models)
+    is_paused = _read_object(paused).get("is_paused") is True
+    return EngineReport(
+        url=url,
+        state=EngineState.PAUSED if is_paused else EngineState.SERVING,
+        kind="vllm",
+        model=str(model.get("id") or ""),
+        weight_version=read_version(_read_object(weights).get("weight_version")),
+        context_length=_read_length(model),
+    )
+
+
+def _read_object(reply: HttpReply) -> JsonObject:
+    try:
+        value: object = orjson.loads(reply.body) if reply.status == 200 else {}
+    except orjson.JSONDecodeError:
+        value = {}
+    return cast(JsonObject, value) if isinstance(value, dict) else {}

@@ -1,0 +1,161 @@
+"""vLLM's replies, whole or streamed, read into generations.
+
+Pure. Both token-in routes share a shape: one choice with ids and logprobs, counts under ``usage``. The logprobs are
+spelled in two ways::
+
+    /inference/v1/generate   {"content": [{"token_id": 3, "logprob": -0.5, ...}, ...]}
+    /v1/completions          {"token_logprobs": [-0.5, ...], ...}
+
+The message is read from the ids.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+
+from turnkeeper.core.tokens import NO_TOKENS, TokenIds
+from turnkeeper.engines.engine import ABORT, GenerateRequest, Generation, ParseMessage
+from turnkeeper.engines.meta import read_spans
+from turnkeeper.engines.reply import Body, JsonReply, clean_numbers, expect_object, parse_reply
+from turnkeeper.engines.sglang.generate import add_message, build_stream_error, read_ids
+from turnkeeper.errors import EngineError, EngineProtocolError
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.routing import PackedIds
+
+CLAMPED_LOGPROB = -9999.0
+"""What vLLM writes for minus infinity, for NaN, and for a logprob that it does not have."""
+
+_LOGPROB_LISTS = ("content", "token_logprobs")
+
+
+def parse_vllm_reply(body: Body, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:
+    """Translate a 200 of either route.
+
+    Raises:
+        EngineProtocolError: no choice, several, no ids or no logprobs.
+    """
+    return read_vllm_reply(parse_reply(body, url), request, url, parse)
+
+
+def read_vllm_reply(reply: JsonReply, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:
+    """The same, of a reply that is parsed already."""
+    choices = reply.value.get("choices")
+    if not isinstance(choices, list) or len(cast(list[object], choices)) != 1:
+        found = f"{len(cast(list[object], choices))} choices" if isinstance(choices, list) else "no choices"
+        raise EngineProtocolError(f"the engine at {url} answered {found}, expected exactly 1", url=url)
+    choice = expect_object(cast(list[object], choices)[0], "choices[0]", url)
+    return add_message(_build_bare(reply, choice, url, wants_rows=request.rows is not None), request, parse)
+
+
+def _build_bare(reply: JsonReply, choice: JsonObject, url: str, *, wants_rows: bool) -> Generation:
+    finish = str(choice.get("finish_reason") or "stop")
+    ids: object = choice.get("token_ids")
+    logprobs: object = choice.get("logprobs")
+    if finish == ABORT and not ids:  # aborted before its first token
+        ids, logprobs = list[object](), {"content": list[object]()}
+    if not isinstance(ids, list):
+        raise EngineProtocolError(
+            f"the reply of {url} has no token_ids",
+            hint="a vLLM of this age has no return_token_ids, or a router drops it",
+            url=url,
+        )
+    usage = expect_object(reply.value.get("usage") or {}, "usage", url)
+    details: object = usage.get("prompt_tokens_details")
+    cached = _read_count(cast(JsonObject, details), "cached_tokens") if isinstance(details, dict) else None
+    reason = choice.get("stop_reason")
+    spans = read_spans(choice.get("weight_versions"), url)
+    return Generation(
+        message={},
+        ids=read_ids(cast(list[object], ids), url),
+        logprobs=np.asarray(read_logprobs(logprobs, url), dtype=np.float64),
+        finish_reason=finish,
+        matched_stop=reason if isinstance(reason, int | str) and not isinstance(reason, bool) else None,
+        prompt_tokens=_read_count(usage, "prompt_tokens"),
+        completion_tokens=_read_count(usage, "completion_tokens"),
+        cached_tokens=cached or 0,
+        is_cache_counted=cached is not None,
+        weight_version=spans[-1].version if spans else None,
+        spans=spans,
+        routed_experts=reply.take_payload(choice, "routed_experts") if wants_rows else None,
+        meta=clean_numbers(
+            reply, {name: reply.value[name] for name in ("kv_transfer_params", "metrics") if name in reply.value}
+        ),
+        response_id=str(reply.value.get("id") or reply.value.get("request_id") or ""),
+        model=str(reply.value.get("model") or ""),
+        url=url,
+    )
+
+
+def read_logprobs(value: object, url: str) -> list[float]:
+    """The sampled tokens' logprobs in either of vLLM's shapes; NaN for null, minus infinity where it was clamped.
+
+    Raises:
+        EngineProtocolError: there are none.
+    """
+    fields = cast(JsonObject, value) if isinstance(value, dict) else {}
+    entries: object = next((fields[name] for name in _LOGPROB_LISTS if name in fields), None)
+    if not isinstance(entries, list):
+        raise EngineProtocolError(f"the reply of {url} has no logprobs, without which no turn can be recorded", url=url)
+    found: list[float] = []
+    for entry in cast(list[object], entries):
+        number = cast(JsonObject, entry).get("logprob") if isinstance(entry, dict) else entry
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        found.append(float(number) if is_number else float("nan"))  # pyright: ignore[reportArgumentType] - checked above
+    return [float("-inf") if number <= CLAMPED_LOGPROB else number for number in found]
+
+
+def _read_count(fields: JsonObject, key: str) -> int | None:
+    value = fields.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+class StreamedChoice:
+    """A streamed reply as it grows: each event adds ids and their logprobs, the last ones what is said at the end."""
+
+    def __init__(self, url: str, prompt_tokens: int) -> None:
+        """Begin with nothing; an error about the length names ``prompt_tokens``."""
+        self._url = url
+        self._prompt_tokens = prompt_tokens
+        self._ids: list[int] = []
+        self._logprobs: list[object] = []
+        self._top: JsonObject = {}
+        self._choice: JsonObject = {}
+        self._payloads: Sequence[PackedIds] = ()
+
+    def feed(self, data: Body) -> TokenIds:
+        """The ids that this event adds.
+
+        Raises:
+            EngineError: the event is an error.
+            EngineProtocolError: it is no part of a reply.
+        """
+        reply = parse_reply(data, self._url)
+        if "error" in reply.value:
+            raise build_stream_error(reply.value["error"], self._url, self._prompt_tokens)
+        self._top |= {name: value for name, value in reply.value.items() if value is not None and name != "choices"}
+        for entry in cast(list[object], reply.value.get("choices") or []):
+            choice = expect_object(entry, "choices[]", self._url)
+            if choice.get("routed_experts") is not None:
+                self._payloads = reply.payloads
+            self._choice |= {name: value for name, value in choice.items() if value is not None}
+            logprobs = choice.get("logprobs")
+            if isinstance(logprobs, dict):
+                fields = cast(JsonObject, logprobs)
+                for name in _LOGPROB_LISTS:
+                    self._logprobs += cast(list[object], fields.get(name) or [])
+            ids = read_ids(cast(list[object], choice.get("token_ids") or []), self._url)
+            self._ids += ids.tolist()
+            return ids
+        return NO_TOKENS
+
+    def finish(self) -> JsonReply:
+        """The reply as an unstreamed call would have given it.
+
+        Raises:
+            EngineError: the stream ended before its reply was complete.
+        """
+        if not self._choice.get("finish_reason"):
+            raise EngineError(f"the stream of {self._url} ended before its reply was complete", url=self._url)
+        choice = {**self._choice, "token_ids": self._ids, "logprobs": {"content": self._logprobs}}
+        return JsonReply(value={**self._top, "choices": [choice]}, payloads=self._payloads, is_strict=False)

@@ -1,0 +1,129 @@
+"""Which adapter talks to which URL.
+
+Owns the choice between wires, and finding it out by asking where the operator left it open: SGLang answers
+``/model_info``, vLLM answers ``/version``; a router that answers neither stands in front of SGLang.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from turnkeeper.choices import EngineKind, EngineWire
+from turnkeeper.engines.engine import (
+    Engine,
+    EngineReport,
+    EngineState,
+    GenerateRequest,
+    Generation,
+    IdsSink,
+    ParseMessage,
+    RelayReply,
+    RelayRequest,
+)
+from turnkeeper.engines.net.client import EngineClient
+from turnkeeper.engines.sglang.chat import CONTROL_TIMEOUT_S, SglangEngine
+from turnkeeper.engines.sglang.disaggregation import FittingSglangEngine
+from turnkeeper.engines.sglang.generate import SglangGenerateEngine
+from turnkeeper.engines.vllm.generate import VllmEngine
+from turnkeeper.errors import EngineError
+from turnkeeper.fleet.pool import EnginePool, Member
+
+Guard: TypeAlias = Callable[[str, Engine], Engine]
+"""Wraps the engine of a URL."""
+
+
+def connect_engines(
+    urls: Sequence[str],
+    client: EngineClient,
+    *,
+    kind: EngineKind,
+    wire: EngineWire | None,
+    parse: ParseMessage,
+    now: Callable[[], float],
+    guard: Guard | None = None,
+) -> Engine:
+    """The engines at these URLs behind one seam. Nothing is called yet.
+
+    Args:
+        urls: at least one.
+        client: shared by all; the caller closes it.
+        kind: whose wire they speak, or auto.
+        wire: which route of SGLang generates; None takes the one that suits each server.
+        parse: reads ids into messages, for wires that answer ids alone.
+        now: a monotonic clock, in seconds.
+        guard: wraps the engine of each URL.
+    """
+    members: list[Member] = []
+    for url in dict.fromkeys(url.rstrip("/") for url in urls):
+        engine = _connect(url, client, kind, wire, parse)
+        members.append(Member(url=url, engine=guard(url, engine) if guard is not None else engine))
+    return members[0].engine if len(members) == 1 else EnginePool(members, now=now)
+
+
+def _connect(url: str, client: EngineClient, kind: EngineKind, wire: EngineWire | None, parse: ParseMessage) -> Engine:
+    if kind is EngineKind.AUTO:
+        return UnknownEngine(url, client, lambda found: _connect(url, client, found, wire, parse))
+    if kind is EngineKind.VLLM:
+        return VllmEngine(url, client, parse)
+    match wire:
+        case EngineWire.CHAT:
+            return SglangEngine(url, client)
+        case EngineWire.GENERATE:
+            return SglangGenerateEngine(url, client, parse)
+        case None:
+            return FittingSglangEngine(url, client, parse)
+
+
+async def detect_kind(url: str, client: EngineClient) -> EngineKind:
+    """Ask a server what it is.
+
+    Raises:
+        EngineError: it is not there.
+    """
+    info = await client.call("GET", f"{url}/model_info", timeout_s=CONTROL_TIMEOUT_S)
+    if info.status != 200:
+        version = await client.call("GET", f"{url}/version", timeout_s=CONTROL_TIMEOUT_S)
+        if version.status == 200 and b'"version"' in version.body:
+            return EngineKind.VLLM
+    return EngineKind.SGLANG
+
+
+class UnknownEngine:
+    """An engine whose kind is found out at its first use, and again for as long as it is not there."""
+
+    def __init__(self, url: str, client: EngineClient, connect: Callable[[EngineKind], Engine]) -> None:
+        """Find out about the server at ``url``; ``connect`` makes the adapter."""
+        self.url = url
+        self._client = client
+        self._connect = connect
+        self._known: Engine | None = None
+
+    async def _find(self) -> Engine:
+        if self._known is None:
+            self._known = self._connect(await detect_kind(self.url, self._client))
+        return self._known
+
+    async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
+        """Generate one reply."""
+        return await (await self._find()).generate(request, on_ids=on_ids)
+
+    async def relay(self, call: RelayRequest) -> RelayReply:
+        """Pass a call through."""
+        return await (await self._find()).relay(call)
+
+    async def abort(self, rid: str) -> None:
+        """Give up one attempt; a server of unknown kind has none."""
+        if self._known is not None:
+            await self._known.abort(rid)
+
+    async def probe(self) -> tuple[EngineReport, ...]:
+        """Look at it."""
+        try:
+            engine = await self._find()
+        except EngineError as error:
+            return (EngineReport(url=self.url, state=EngineState.UNREACHABLE, error=str(error)),)
+        return await engine.probe()
+
+    async def close(self) -> None:
+        """Release what it holds."""
+        if self._known is not None:
+            await self._known.close()

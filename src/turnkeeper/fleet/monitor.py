@@ -1,0 +1,135 @@
+"""Keeps an eye on the engines: whether they are up, whether they paused on their own, which weights they hold.
+
+Owns the background look and what it saw last. Tells the gate of pauses; decides nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from turnkeeper.clock import Clock, wait_for_any
+from turnkeeper.engines.engine import Engine, EngineReport, EngineState
+from turnkeeper.generation.gate import Gate
+
+logger = logging.getLogger("turnkeeper.engines")
+
+OUT_OF_REACH = (
+    "an abandoned call cannot be aborted there, it runs to its end and is only counted (turnkeeper_calls_dropped); "
+    "give the engines' own addresses with --backend-url, or a router that lists its workers"
+)
+
+
+class EngineWatch:
+    """Looks at all engines now and then, more often while something is about to change."""
+
+    def __init__(
+        self, engine: Engine, gate: Gate, clock: Clock, *, interval_s: float = 2.0, alert_interval_s: float = 0.25
+    ) -> None:
+        """Watch the engines behind ``engine``.
+
+        Args:
+            engine: what to probe.
+            gate: told of every pause that is seen.
+            clock: for the waits between looks.
+            interval_s: between looks while all is quiet.
+            alert_interval_s: between looks while the engines are paused, or a turn was aborted without a reason.
+        """
+        self._engine = engine
+        self._gate = gate
+        self._clock = clock
+        self._interval_s = interval_s
+        self._alert_interval_s = alert_interval_s
+        self._alert_until = 0.0
+        self._poked = asyncio.Event()
+        self._look: asyncio.Task[tuple[EngineReport, ...]] | None = None
+        self._looks: set[asyncio.Task[tuple[EngineReport, ...]]] = set()
+        self._look_told = -1
+        self._versions: dict[str, str] = {}
+        self._versions_at = -1
+        self._first_versions: dict[str, str] = {}
+        self._updated: set[str] = set()
+        self._out_of_reach: set[str] = set()
+        self.reports: tuple[EngineReport, ...] = ()
+        """What the newest look saw; empty before the first."""
+        self.on_look: Callable[[tuple[EngineReport, ...]], object] = lambda _: None
+        """Told of every look, once the gate knows of it."""
+
+    @property
+    def state(self) -> EngineState:
+        """All engines in one word; paused wins while the gate is closed, and serving before the first look."""
+        if not self._gate.is_open:
+            return EngineState.PAUSED
+        if self.reports and all(report.state is EngineState.UNREACHABLE for report in self.reports):
+            return EngineState.UNREACHABLE
+        return EngineState.SERVING
+
+    async def look(self) -> tuple[EngineReport, ...]:
+        """Look now; callers at the same time share one look."""
+        if self._look is None or self._look.done() or self._look_told != self._gate.told_changes:
+            self._look = asyncio.create_task(self._look_once())
+            self._looks.add(self._look)
+            self._look.add_done_callback(self._looks.discard)
+            self._look_told = self._gate.told_changes
+        return await asyncio.shield(self._look)
+
+    async def _look_once(self) -> tuple[EngineReport, ...]:
+        told = self._gate.told_changes
+        reports = await self._engine.probe()
+        self.reports = reports
+        for report in reports:
+            if not report.can_abort and report.url not in self._out_of_reach:
+                self._out_of_reach.add(report.url)
+                logger.warning("%s names no workers: %s", report.url, OUT_OF_REACH)
+        if told == self._gate.told_changes:  # else the trainer has spoken since, and knows better
+            for report in reports:
+                self._gate.observe(report.url, is_paused=report.state is EngineState.PAUSED)
+                if report.weight_version is not None:
+                    self.note_version(report.url, report.weight_version)
+        self.on_look(reports)
+        return reports
+
+    def note_version(self, url: str, version: str) -> None:
+        """An engine was seen to hold this version."""
+        if self._versions_at != self._gate.told_changes:
+            self._versions.clear()
+            self._versions_at = self._gate.told_changes
+        self._versions[url] = version
+        if self._first_versions.setdefault(url, version) != version:
+            self._updated.add(url)
+
+    def was_updated(self, url: str) -> bool:
+        """Whether an engine was given other weights since it is watched; one that names no version may have been."""
+        return url in self._updated or (url not in self._first_versions and self._gate.closings > 0)
+
+    async def fetch_versions(self) -> Mapping[str, str]:
+        """The version of each engine, by URL, as a snapshot; asks the engines after the trainer has spoken."""
+        if self._versions_at != self._gate.told_changes:
+            await self.look()
+        if self._versions_at != self._gate.told_changes:  # no engine names a version: do not ask again
+            self._versions.clear()
+            self._versions_at = self._gate.told_changes
+        return dict(self._versions)
+
+    def find_version(self, url: str) -> str | None:
+        """The version last seen at an engine; None when unknown."""
+        return self._versions.get(url) if self._versions_at == self._gate.told_changes else None
+
+    def alert(self, duration_s: float) -> None:
+        """Look at once and often for a while."""
+        self._alert_until = max(self._alert_until, self._clock.now() + duration_s)
+        self._poked.set()
+
+    async def close(self) -> None:
+        """End what is still being looked at; nobody may look afterwards."""
+        for look in self._looks:
+            look.cancel()
+        await asyncio.gather(*self._looks, return_exceptions=True)
+
+    async def run(self) -> None:
+        """Look for ever; its owner cancels it."""
+        while True:
+            await self.look()
+            is_alert = self._clock.now() < self._alert_until or not self._gate.is_open
+            self._poked.clear()
+            pause_s = self._alert_interval_s if is_alert else self._interval_s
+            await wait_for_any(self._clock, pause_s, self._poked)

@@ -1,0 +1,249 @@
+"""Does a route keep what a turn needs? Finds out with a short generation, and says what is at fault when not.
+
+Owns the question; what an answer means is `verdict`'s. A router that drops fields answers 200 like any other, so only
+a real call shows it: the ids must be those that were prefilled, their logprobs must come back, and so must the routing
+rows from the row that was asked for, prompt rows included. When a router fails, its workers are asked the same question
+directly, which tells a router's fault from an engine's.
+
+Behind prefill and decode workers the rows of a prompt can be those of an earlier request, which look like any others.
+There three calls are compared: a prompt, its ids backwards, and the prompt again. Rows that belong to their tokens are
+the same for the same prompt and others for another.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from turnkeeper.choices import OnBadRows
+from turnkeeper.core.tokens import TokenIds, freeze_ids
+from turnkeeper.engines.check import check_generation
+from turnkeeper.engines.engine import Engine, EngineReport, EngineState, GenerateRequest
+from turnkeeper.engines.net.client import EngineClient, HttpReply
+from turnkeeper.engines.sglang.chat import CONTROL_TIMEOUT_S, read_workers
+from turnkeeper.errors import EngineError, EngineProtocolError, TurnkeeperError
+from turnkeeper.fleet.verdict import FOREIGN, RouteState, Verdict, explain, explain_adapter, explain_pair, judge_error
+from turnkeeper.routing import RoutingShape, plan_rows, take_patch
+
+PROBE_SESSION = "turnkeeper-probe"
+"""The routing key of every probe: what engines count under it belongs to no session."""
+
+_SAMPLED = 2
+"""Tokens a probe asks for, so that a prompt row and a sampled one come back."""
+
+_WORKERS_ASKED = 3
+"""Workers asked at most to find one that answers well: behind a router there may be hundreds."""
+
+_ALIKE = 0.5
+"""The share of equal rows from which two prompts count as routed alike. Numerical noise changes a few percent of the
+rows of one prompt; two prompts share few."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a route is asked."""
+
+    prompt_ids: TokenIds
+    """A few ids that the model knows; more than 3, no palindrome. The messages beside them would render to others."""
+    shape: RoutingShape | None = None
+    """The model's routing, where rows are needed."""
+    use_addition_r3: bool = True
+    """Whether rows are asked for from a start."""
+    wants_indexer: bool = False
+    on_bad_rows: OnBadRows = OnBadRows.FAIL
+    """What turns do with bad rows: masked ones make no turn fail."""
+    lora_name: str | None = None
+    """The adapter that turns will be sampled with; None for the base weights."""
+
+    def build_request(self) -> GenerateRequest:
+        """The generation that answers it, under an id of its own."""
+        rows = plan_rows(parent_tokens=2, common_prefix=2, use_addition_r3=self.use_addition_r3) if self.shape else None
+        return GenerateRequest(
+            rid=f"{PROBE_SESSION}-{secrets.token_hex(8)}",
+            session_id=PROBE_SESSION,
+            prompt_ids=self.prompt_ids,
+            messages=(
+                {"role": "user", "content": "This text is not rendered: the ids beside it are the prompt. " * 4},
+            ),
+            sampling={"max_tokens": _SAMPLED, "temperature": 0.0},
+            rows=rows,
+            wants_indexer=self.wants_indexer,
+            lora_name=self.lora_name,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteReport:
+    """One URL: how it is, and what its route is worth."""
+
+    report: EngineReport
+    verdict: Verdict
+
+
+class _Interview:
+    """One route, asked once or several times."""
+
+    def __init__(self, engine: Engine, question: Question) -> None:
+        self._engine = engine
+        self._question = question
+        self._rid = ""
+        self.sampled_tokens = 0
+
+    async def ask(self, prompt_ids: TokenIds) -> NDArray[np.unsignedinteger] | None:
+        """The rows of the prompt, shape [rows, layers, topk]; None where none are needed.
+
+        Raises:
+            TurnkeeperError: what a turn would fail with.
+        """
+        question = replace(self._question, prompt_ids=prompt_ids)
+        request = question.build_request()
+        self._rid = request.rid
+        generation = await self._engine.generate(request)
+        self._rid = ""
+        self.sampled_tokens += len(generation.ids)
+        if generation.is_aborted:
+            raise EngineError("the engine aborted the probe", url=generation.url)
+        check_generation(generation, request)
+        if question.wants_indexer and generation.indexer_topk is None:
+            raise EngineProtocolError(
+                "the reply has no indexer_topk: the engine's build does not serve it on this route", url=generation.url
+            )
+        if request.rows is None or question.shape is None:
+            return None
+        patch = take_patch(
+            generation.routed_experts,
+            request=request.rows,
+            shape=question.shape,
+            prompt_tokens=len(prompt_ids),
+            completion_tokens=len(generation.ids),
+        )
+        return patch.rows.experts_RLK[: len(prompt_ids) - patch.start]
+
+    async def compare(self, first: NDArray[np.unsignedinteger]) -> None:
+        """Whether the rows of a prompt belong to its tokens.
+
+        Raises:
+            EngineProtocolError: they do not.
+        """
+        other = await self.ask(freeze_ids(self._question.prompt_ids[::-1]))
+        again = await self.ask(self._question.prompt_ids)
+        assert other is not None
+        assert again is not None
+        if measure_likeness(first, again) < _ALIKE or measure_likeness(first, other) > _ALIKE:
+            raise EngineProtocolError("the routing rows of a prompt do not depend on its tokens", fault=FOREIGN)
+
+    async def give_up(self) -> None:
+        """End the call that is still running, if any."""
+        if self._rid:
+            await self._engine.abort(self._rid)
+
+
+def measure_likeness(one_RLK: NDArray[np.unsignedinteger], other_RLK: NDArray[np.unsignedinteger]) -> float:
+    """The share of rows and layers in which both chose the same experts; layers without experts do not count."""
+    has_experts_L = (one_RLK.any(axis=(0, 2))) | (other_RLK.any(axis=(0, 2)))
+    if not has_experts_L.any():
+        return 1.0
+    same_RL = (np.sort(one_RLK, axis=-1) == np.sort(other_RLK, axis=-1)).all(axis=-1)
+    return float(same_RL[:, has_experts_L].mean())
+
+
+async def ask(
+    engine: Engine, question: Question, *, is_disaggregated: bool = False, timeout_s: float = 30.0
+) -> Verdict:
+    """Judge the route to an engine. An engine that is not there, is busy or gives no answer leaves it unchecked.
+
+    Args:
+        engine: the route.
+        question: what turns will need.
+        is_disaggregated: whether to see that the rows of a prompt belong to it.
+        timeout_s: how long all of it may take.
+    """
+    talk = _Interview(engine, question)
+    try:
+        async with asyncio.timeout(timeout_s):
+            rows = await talk.ask(question.prompt_ids)
+            if rows is not None and is_disaggregated:
+                await talk.compare(rows)
+    except TimeoutError:
+        await talk.give_up()
+        reason = f"a generation of {_SAMPLED} tokens gave no answer within {timeout_s:g} s"
+        return Verdict(state=RouteState.UNCHECKED, reason=reason, sampled_tokens=talk.sampled_tokens)
+    except TurnkeeperError as error:
+        return replace(judge_error(error, question.on_bad_rows), sampled_tokens=talk.sampled_tokens)
+    return Verdict(state=RouteState.SOUND, sampled_tokens=talk.sampled_tokens)
+
+
+async def check_route(
+    url: str, client: EngineClient, question: Question, *, connect: Callable[[str], Engine], timeout_s: float = 30.0
+) -> RouteReport:
+    """Probe one URL: whether it is there, and whether its route keeps what a turn needs.
+
+    Args:
+        url: an engine or a router.
+        client: makes the calls.
+        question: what turns will need.
+        connect: makes the adapter for a URL.
+        timeout_s: how long the short generation may take; a paused engine answers nothing.
+    """
+    url = url.rstrip("/")
+    engine = connect(url)
+    report = (await engine.probe())[0]
+    if report.state is not EngineState.SERVING:
+        return RouteReport(report=report, verdict=Verdict(state=RouteState.UNCHECKED, reason=report.error))
+    verdict = await ask(engine, question, is_disaggregated=report.is_disaggregated, timeout_s=timeout_s)
+    if question.lora_name is not None and verdict.state is not RouteState.UNCHECKED:
+        adapters = await list_models(report.workers[0] if report.workers else url, client)
+        if adapters is not None and question.lora_name not in adapters:
+            return RouteReport(report=report, verdict=explain_adapter(url, question.lora_name, verdict))
+    if verdict.state is not RouteState.UNFIT:
+        return RouteReport(report=report, verdict=verdict)
+    name = await name_router(url, client) if report.workers else ""
+    if report.is_disaggregated:  # neither half of a pair answers by itself
+        reason = explain_pair(report, verdict, name=name)
+        return RouteReport(report=report, verdict=replace(verdict, reason=reason))
+    verdicts: dict[str, Verdict] = {}
+    for worker in report.workers[:_WORKERS_ASKED]:
+        verdicts[worker] = await ask(connect(worker), question, timeout_s=timeout_s)
+        if verdicts[worker].state is RouteState.SOUND:
+            break
+    tokens = verdict.sampled_tokens + sum(each.sampled_tokens for each in verdicts.values())
+    reason = explain(url, verdict.reason, verdicts, name=name)
+    return RouteReport(report=report, verdict=replace(verdict, reason=reason, sampled_tokens=tokens))
+
+
+async def list_models(url: str, client: EngineClient) -> frozenset[str] | None:
+    """The names that a server lists under ``/v1/models``, its adapters among them; None where it lists nothing."""
+    try:
+        reply = await client.call("GET", f"{url}/v1/models", timeout_s=CONTROL_TIMEOUT_S)
+        value: Any = orjson.loads(reply.body) if reply.status == 200 else {}
+        return frozenset(str(entry["id"]) for entry in value["data"]) or None
+    except (EngineError, orjson.JSONDecodeError, TypeError, KeyError):
+        return None
+
+
+async def find_workers(url: str, client: EngineClient) -> tuple[str, ...]:
+    """The workers behind a router; empty where this is none, or it does not answer."""
+    try:
+        return read_workers(await client.call("GET", f"{url}/workers", timeout_s=CONTROL_TIMEOUT_S))
+    except EngineError:
+        return ()
+
+
+async def name_router(url: str, client: EngineClient) -> str:
+    """Which router this is, by the way it refuses an unknown route."""
+    try:
+        return read_router_name(await client.call("GET", f"{url}/turnkeeper-probe", timeout_s=CONTROL_TIMEOUT_S))
+    except EngineError:
+        return "a router"
+
+
+def read_router_name(reply: HttpReply) -> str:
+    """smg says so in a header; sglang-router answers nothing at all."""
+    if reply.find_header("x-smg-error-code") is not None:
+        return "smg"
+    return "sglang-router" if reply.status == 404 and not reply.body else "a router"

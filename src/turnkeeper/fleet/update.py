@@ -1,0 +1,229 @@
+"""Weight updates on running engines: the right calls, in the right order, on each engine.
+
+Owns the sequence of an update in every pause mode, as a trainer or a script drives it. Knows nothing of weights: the
+engines read them from disk, or the caller moves them while the fleet is paused.
+
+::
+
+                  abort              retract            in_place
+    pause         ends all turns     queues them again  freezes them
+    flush cache   yes                yes                no: running turns need theirs
+    [release memory -> train -> resume memory: colocated only, never in_place]
+    update        flush_cache=true   flush_cache=true   flush_cache=false
+    continue
+
+What an engine calls each step stands in `control`.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import cast
+
+import orjson
+
+from turnkeeper.choices import EngineKind, PauseMode
+from turnkeeper.clock import Clock
+from turnkeeper.engines.control import ControlCall, ControlWire, Order, find_control
+from turnkeeper.engines.net.client import EngineClient, HttpReply
+from turnkeeper.engines.refusal import read_error_text
+from turnkeeper.errors import ConfigError, EngineError
+from turnkeeper.fleet.connect import detect_kind
+from turnkeeper.jsontypes import JsonObject
+
+
+def check_deployment(mode: PauseMode, *, is_colocated: bool) -> None:
+    """Refuse what cannot work.
+
+    Raises:
+        ConfigError: in_place on engines that share their memory with the trainer.
+    """
+    if is_colocated and mode is PauseMode.IN_PLACE:
+        raise ConfigError(
+            "pause mode in_place cannot be used on colocated engines: frozen turns keep their KV cache, so the engine "
+            "cannot release its memory to the trainer",
+            hint="use abort, or retract when no turn is in flight",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateReport:
+    """What an update did."""
+
+    version: str
+    mode: PauseMode
+    engines: int
+    paused_s: float
+    """From the first pause to the last continue."""
+
+
+class EngineFleet:
+    """All engines of a run, updated together. Control calls go to each engine, never through a router."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        client: EngineClient,
+        clock: Clock,
+        mode: PauseMode,
+        kind: EngineKind = EngineKind.AUTO,
+        is_colocated: bool = False,
+        session_servers: Sequence[str] = (),
+        timeout_s: float = 600.0,
+        idle_timeout_s: float = 60.0,
+    ) -> None:
+        """Drive these engines.
+
+        Args:
+            urls: each engine's own address.
+            client: makes the calls; the caller closes it.
+            clock: for waits and times.
+            mode: how running turns survive an update.
+            kind: what the engines are; auto asks each of them once.
+            is_colocated: whether the engines share their accelerators with the trainer.
+            session_servers: addresses of session servers, whose new turns wait while the engines are paused.
+            timeout_s: the longest one control call may take.
+            idle_timeout_s: how long an engine may take to become idle.
+
+        Raises:
+            ConfigError: no engine, or a mode that cannot work in this deployment.
+        """
+        if not urls:
+            raise ConfigError("a fleet has at least one engine", hint="give the engines' own URLs, not the router's")
+        check_deployment(mode, is_colocated=is_colocated)
+        self.urls = tuple(url.rstrip("/") for url in urls)
+        self.mode = mode
+        self.is_colocated = is_colocated
+        self._wires = {} if kind is EngineKind.AUTO else dict.fromkeys(self.urls, find_control(kind))
+        self._servers = tuple(url.rstrip("/") for url in session_servers)
+        self._client = client
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._idle_timeout_s = idle_timeout_s
+
+    async def update_from_disk(
+        self, model_path: str, version: str, *, train: Callable[[], Awaitable[None]] | None = None
+    ) -> UpdateReport:
+        """Update all engines to the weights in a folder.
+
+        Args:
+            model_path: a folder that every engine can read.
+            version: the label of these weights.
+            train: run while the engines' memory is released, on colocated engines only.
+
+        Raises:
+            EngineError: an engine refused or was not reached, named by URL. If that happened while pausing, the
+                engines go on as they were; later, they stay paused, since some may hold the new weights: mend it and
+                update again, or call `resume`.
+            ConfigError: colocated engines of a kind that cannot be told to release their memory; nothing was done.
+        """
+        began = self._clock.now()
+        if self.is_colocated:
+            for url in self.urls:
+                (await self._find_wire(url)).plan_release()  # refused before anything is paused
+        await self.pause()
+        if self.is_colocated:
+            await self._tell_all(lambda wire: wire.plan_release())
+        if train is not None:
+            await train()
+        if self.is_colocated:
+            await self._tell_all(lambda wire: wire.plan_reclaim())
+        await self._tell_all(lambda wire: wire.plan_disk_update(self.mode, model_path=model_path, version=version))
+        await self.resume()
+        return UpdateReport(version=version, mode=self.mode, engines=len(self.urls), paused_s=self._clock.now() - began)
+
+    @asynccontextmanager
+    async def paused(self, version: str) -> AsyncGenerator[None]:
+        """Pause for a caller who moves the weights; at the end the label is published and the engines go on.
+
+        When the block raises, no label is published and the engines stay paused.
+        """
+        await self.pause()
+        yield
+        await self._tell_all(lambda wire: wire.plan_version(version))
+        await self.resume()
+
+    async def pause(self) -> None:
+        """Hold new turns back and pause every engine; on a failure everything goes on as it was."""
+        try:
+            await self._tell_servers("/engine/pause", {"mode": str(self.mode), "forward": False})
+            await self._tell_all(lambda wire: wire.plan_pause(self.mode))
+            await self._tell_all(lambda wire: wire.plan_flush(self.mode))
+        except EngineError:
+            await self._tell_each(lambda wire: wire.plan_continue())
+            await asyncio.gather(self._tell_servers("/engine/continue", {"forward": False}), return_exceptions=True)
+            raise
+
+    async def resume(self) -> None:
+        """Let every engine go on, then let new turns through."""
+        await self._tell_all(lambda wire: wire.plan_continue())
+        await self._tell_servers("/engine/continue", {"forward": False})
+
+    async def _tell_servers(self, path: str, body: JsonObject) -> None:
+        await asyncio.gather(*(self._call(url, ControlCall(path=path, body=body)) for url in self._servers))
+
+    async def _tell_all(self, order: Order) -> None:
+        """The order to every engine at once; raises after all have answered."""
+        failures = [each for each in await self._tell_each(order) if each is not None]
+        if not failures:
+            return
+        foreign = next((each for each in failures if not isinstance(each, EngineError)), None)
+        if foreign is not None:
+            raise foreign
+        raise EngineError(
+            f"{len(failures)} of {len(self.urls)} engines failed: " + "; ".join(str(each) for each in failures),
+            url=self.urls[0],
+        )
+
+    async def _tell_each(self, order: Order) -> list[BaseException | None]:
+        """What each engine answered; None is well."""
+        return await asyncio.gather(*(self._tell(url, order) for url in self.urls), return_exceptions=True)
+
+    async def _tell(self, url: str, order: Order) -> None:
+        for call in order(await self._find_wire(url)):
+            await self._call(url, call)
+
+    async def _find_wire(self, url: str) -> ControlWire:
+        if url not in self._wires:
+            self._wires[url] = find_control(await detect_kind(url, self._client))
+        return self._wires[url]
+
+    async def _call(self, url: str, call: ControlCall) -> HttpReply:
+        deadline = self._clock.now() + self._idle_timeout_s
+        while True:
+            reply = await self._client.post_json(
+                f"{url}{call.path}", orjson.dumps(call.body), timeout_s=self._timeout_s
+            )
+            is_well = reply.status == 200 and is_success(reply)
+            is_busy = call.waits_for_idle and not is_well and reply.status in (200, 400)
+            if not is_busy or self._clock.now() >= deadline:
+                break
+            await self._clock.sleep(0.1)
+        if not is_well:
+            raise EngineError(
+                f"{url}{call.path} answered {reply.status}: {read_error_text(reply)}",
+                hint=_HINTS.get(call.path, ""),
+                url=url,
+            )
+        return reply
+
+
+_DEV_MODE = "vLLM has its control routes only with VLLM_SERVER_DEV_MODE=1"
+_HINTS = {
+    "/flush_cache": "turns are still in flight on the engine",
+    "/reset_prefix_cache": "turns are still in flight on the engine",
+    "/release_memory_occupation": "the engine must be idle: pause mode abort ends its turns",
+    "/pause?mode=abort": _DEV_MODE,
+    "/pause?mode=keep": _DEV_MODE,
+}
+
+
+def is_success(reply: HttpReply) -> bool:
+    """Whether a 200 is one: update and cache routes say ``"success": false`` inside."""
+    try:
+        value: object = orjson.loads(reply.body)
+    except orjson.JSONDecodeError:
+        return True
+    return not (isinstance(value, dict) and cast(JsonObject, value).get("success") is False)

@@ -1,0 +1,133 @@
+"""What becomes of a turn that the engine aborted.
+
+Pure: the decision, and the request for the next piece. How pieces become one reply stands in `joining`; the waiting is
+done by `runner`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+from turnkeeper.choices import OnAbort
+from turnkeeper.core.tokens import TokenIds, join_ids
+from turnkeeper.core.turn import FinishReason
+from turnkeeper.engines.engine import TOKEN_LIMITS, GenerateRequest
+from turnkeeper.fields import Use, list_fields
+from turnkeeper.generation.joining import Piece
+from turnkeeper.routing import RowsRequest, plan_rows
+
+_PENALTIES: Mapping[str, float] = {"frequency_penalty": 0.0, "presence_penalty": 0.0, "repetition_penalty": 1.0}
+_GRAMMARS = tuple(row for row in list_fields(Use.SAMPLING) if row.is_grammar)
+
+
+class AbortAction(StrEnum):
+    """What to do about an aborted turn."""
+
+    REFUSE = "refuse"
+    """No weight update explains it: it is final."""
+    FAIL = "fail"
+    """A weight update explains it, and the agent is told to come back."""
+    RESTART = "restart"
+    """Generate all of it again."""
+    RESUME = "resume"
+    """Go on behind the partial ids."""
+    GIVE_UP = "give_up"
+    """Aborted too often, or neither way is open."""
+
+
+def decide_abort(
+    on_abort: OnAbort, *, is_explained: bool, attempts: int, max_attempts: int, has_streamed: bool, obstacle: str | None
+) -> AbortAction:
+    """What to do about an aborted turn.
+
+    Args:
+        on_abort: the operator's choice.
+        is_explained: whether the abort belongs to a weight update.
+        attempts: engine calls made so far.
+        max_attempts: engine calls that a turn may make.
+        has_streamed: whether the agent has seen some of it, which then cannot be generated again.
+        obstacle: why the turn cannot be resumed; None when it can.
+    """
+    if not is_explained:
+        return AbortAction.REFUSE
+    if on_abort is OnAbort.FAIL:
+        return AbortAction.FAIL
+    if attempts >= max_attempts:
+        return AbortAction.GIVE_UP
+    if obstacle is None and (on_abort is OnAbort.RESUME or has_streamed):
+        return AbortAction.RESUME
+    return AbortAction.GIVE_UP if has_streamed else AbortAction.RESTART
+
+
+def find_obstacle(request: GenerateRequest) -> str | None:
+    """Why a turn of this request cannot be resumed: state inside the engine that a second call begins anew.
+
+    A grammar would start at its root again, and a penalty would no longer see the tokens sampled before.
+    """
+    asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
+    if asked.get("tool_choice") == "required" or isinstance(asked.get("tool_choice"), dict):
+        return "tool_choice"
+    for row in _GRAMMARS:
+        if not row.is_neutral(asked.get(row.name)):
+            return row.name
+    for name, neutral in _PENALTIES.items():
+        if asked.get(name) not in (None, neutral):
+            return name
+    return None
+
+
+def derive_request(first: GenerateRequest, pieces: Sequence[Piece], *, rid: str) -> GenerateRequest:
+    """The request for what is missing behind the pieces held so far.
+
+    The start of its rows is what is held and verified: never computed from the next piece.
+    """
+    if not pieces:
+        return replace(first, rid=rid)
+    held = join_ids([piece.generation.ids for piece in pieces])
+    prompt = join_ids([first.prompt_ids, held])
+    return replace(
+        first,
+        rid=rid,
+        prompt_ids=prompt,
+        sampling=_shrink_budgets(first.sampling, len(held)),
+        forwarded=_shrink_budgets(first.forwarded, len(held)),
+        rows=_plan_piece_rows(first.rows, pieces, len(prompt)),
+    )
+
+
+def _shrink_budgets(fields: Mapping[str, Any], held: int) -> Mapping[str, Any]:
+    shrunk = dict(fields)
+    for name in (*TOKEN_LIMITS, "min_tokens"):
+        value = fields.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            shrunk[name] = max(0, value - held)
+    return shrunk
+
+
+def _plan_piece_rows(rows: RowsRequest | None, pieces: Sequence[Piece], prompt_tokens: int) -> RowsRequest | None:
+    last = pieces[-1].patch
+    if rows is None or last is None:
+        return rows
+    verified = last.start + len(last.rows)
+    return plan_rows(
+        parent_tokens=verified + 1, common_prefix=prompt_tokens, use_addition_r3=rows.start_len is not None
+    )
+
+
+def find_natural_end(
+    ids: TokenIds, *, held: int, request: GenerateRequest, stop_ids: Sequence[int]
+) -> FinishReason | None:
+    """How an aborted piece ended all the same: in a stop token, or at the budget; None when more is to come.
+
+    Args:
+        ids: the piece's ids, at least one.
+        held: the sampled ids of all pieces so far, this one included.
+        request: the turn's own request.
+        stop_ids: the family's stop tokens.
+    """
+    asked: object = {**request.forwarded, **request.sampling}.get("ignore_eos")
+    if not asked and int(ids[-1]) in {*stop_ids, *request.stop_token_ids}:
+        return FinishReason.STOP
+    budget = request.token_budget
+    return FinishReason.LENGTH if budget is not None and held >= budget else None

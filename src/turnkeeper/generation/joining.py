@@ -1,0 +1,163 @@
+"""Pieces of a turn that was cut and resumed, as one reply.
+
+Pure. No piece's own text can be trusted: a character, a marker, a tool call or a stop string may lie across a cut, so
+the message is read from the joined ids.
+
+::
+
+    prompt | a b c (abort)                       piece 1: three ids, held
+    prompt   a b c | d e f <stop>                piece 2: asked for behind the first, with the rest of the budget
+    prompt | a b c   d e f <stop>                one reply: ids, logprobs, versions and rows joined, message parsed anew
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from turnkeeper.core.tokens import TokenIds, join_ids
+from turnkeeper.core.turn import FinishReason, VersionSpan
+from turnkeeper.engines.engine import DecodeIds, GenerateRequest, Generation, ParseMessage
+from turnkeeper.engines.message import trim_stop
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.routing import Patch, join_patches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Piece:
+    """One engine call's part of a turn, checked."""
+
+    request: GenerateRequest
+    generation: Generation
+    versions: tuple[VersionSpan, ...]
+    """Over this piece's ids."""
+    patch: Patch | None = None
+    """This piece's routing rows; None without routing replay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Joined:
+    """Pieces as one reply."""
+
+    generation: Generation
+    versions: tuple[VersionSpan, ...]
+    patch: Patch | None
+    cut_tokens: int = 0
+    """Sampled ids behind a stop string that lay across a cut; they belong to nobody."""
+
+
+def join_pieces(
+    pieces: Sequence[Piece], *, parse: ParseMessage | None = None, decode: DecodeIds | None = None
+) -> Joined:
+    """One reply out of pieces, the last of which ended the turn.
+
+    Args:
+        pieces: in order, at least one.
+        parse: reads the joined ids; needed for more than one piece.
+        decode: finds stop strings that lie across a cut.
+    """
+    if len(pieces) == 1:
+        only = pieces[0]
+        return Joined(generation=only.generation, versions=only.versions, patch=only.patch)
+    if parse is None:
+        raise ValueError("pieces are joined with a parser")
+    first, last = pieces[0], pieces[-1].generation
+    ids = join_ids([piece.generation.ids for piece in pieces])
+    stop = _find_stop(ids, first, decode)
+    count = stop.count if stop is not None else len(ids)
+    finish, matched = (FinishReason.STOP, stop.text) if stop is not None else (last.finish_reason, last.matched_stop)
+    message = parse(first.request, ids[:count])
+    if isinstance(matched, str):
+        message = trim_stop(message, matched)
+    if message.get("tool_calls") and finish == FinishReason.STOP:
+        finish = FinishReason.TOOL_CALLS
+    generation = replace(
+        last,
+        message=message,
+        ids=ids[:count],
+        logprobs=np.concatenate([piece.generation.logprobs for piece in pieces])[:count],
+        finish_reason=str(finish),
+        matched_stop=matched,
+        prompt_tokens=None if last.prompt_tokens is None else len(first.request.prompt_ids),
+        completion_tokens=count,
+        cached_tokens=first.generation.cached_tokens,
+        is_cache_counted=first.generation.is_cache_counted,
+        spans=None,
+        num_retractions=sum(piece.generation.num_retractions for piece in pieces),
+        meta=_join_meta(pieces, count),
+    )
+    rows = len(first.request.prompt_ids) + count - 1
+    return Joined(
+        generation=generation,
+        versions=_join_versions(pieces, count),
+        patch=_join_rows(pieces, rows),
+        cut_tokens=len(ids) - count,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stop:
+    text: str
+    count: int
+    """How many ids it takes until the text is there."""
+
+
+def _find_stop(ids: TokenIds, first: Piece, decode: DecodeIds | None) -> _Stop | None:
+    """The stop string that ends the joined ids first, where one lies in them."""
+    stops = first.request.stop_strings
+    if not stops or decode is None:
+        return None
+    whole = decode(ids)
+    present = [text for text in stops if text in whole]
+    if not present:
+        return None
+
+    def has_stop(count: int) -> str | None:
+        text = decode(ids[:count])
+        return next((stop for stop in present if stop in text), None)
+
+    low, high = 1, len(ids)  # the number of ids wanted lies in low..high: more ids never lose a stop string
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if has_stop(middle) else (middle + 1, high)
+    return _Stop(text=has_stop(low) or present[0], count=low)
+
+
+def _join_versions(pieces: Sequence[Piece], count: int) -> tuple[VersionSpan, ...]:
+    """The pieces' spans one behind the other, equal neighbours as one, cut at ``count``."""
+    joined: list[VersionSpan] = []
+    offset = 0
+    for piece in pieces:
+        for span in piece.versions:
+            start, stop = offset + span.start, min(offset + span.stop, count)
+            if start >= stop:
+                continue
+            if joined and joined[-1].version == span.version:
+                joined[-1] = replace(joined[-1], stop=stop)
+            else:
+                joined.append(VersionSpan(version=span.version, start=start, stop=stop))
+        offset += len(piece.generation.ids)
+    return tuple(joined)
+
+
+def _join_rows(pieces: Sequence[Piece], stop: int) -> Patch | None:
+    patches = [piece.patch for piece in pieces if piece.patch is not None]
+    if not patches:
+        return None
+    # A payload that begins where the first one does, or before, was taken whole: it replaces all earlier ones.
+    since = max((index for index, patch in enumerate(patches) if patch.start <= patches[0].start), default=0)
+    joined = join_patches(patches[since:])
+    joined = replace(joined, changed_rows=sum(patch.changed_rows for patch in patches))
+    return replace(joined, rows=joined.rows.cut(0, stop - joined.start))
+
+
+def _join_meta(pieces: Sequence[Piece], count: int) -> JsonObject:
+    """The last piece's ``meta_info`` with the counts of the whole; times and speculative counters are sums."""
+    metas = [piece.generation.meta for piece in pieces]
+    meta: JsonObject = {**metas[-1], "prompt_tokens": len(pieces[0].request.prompt_ids), "completion_tokens": count}
+    meta["cached_tokens"] = pieces[0].generation.cached_tokens
+    for name in {name for each in metas for name in each}:
+        values = [each[name] for each in metas if isinstance(each.get(name), int | float)]
+        if (name == "e2e_latency" or (name.startswith("spec_") and name.endswith(("_num", "_ct")))) and values:
+            meta[name] = sum(values)
+    return meta

@@ -1,0 +1,420 @@
+"""One turn from request to completion, through pauses and weight updates.
+
+Owns the waiting: at the gate, for the engine, for the reason of an abort. What is decided and how pieces are joined
+stands in `continuation`, what is checked in `check`, what rows are kept in `turnkeeper.routing`.
+
+::
+
+    gate -> engine -> check -> rows -> completion
+     ^                  | aborted
+     |                  v
+     |   refused <- is a weight update the reason? -> 503
+     +----------- restart / resume
+
+The agent sees one reply, or one error. A turn makes at most ``max_attempts`` engine calls, each wait has a deadline,
+and however a turn ends, the engine is told to give up what is still running for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from turnkeeper.choices import OnAbort, PauseMode
+from turnkeeper.clock import Clock
+from turnkeeper.core.turn import Completion
+from turnkeeper.engines.check import check_generation
+from turnkeeper.engines.engine import DecodeIds, Engine, GenerateRequest, Generation, IdsSink, ParseMessage
+from turnkeeper.errors import EngineError, EnginePausedError, EngineProtocolError, TurnAbortedError, TurnkeeperError
+from turnkeeper.generation.continuation import (
+    AbortAction,
+    decide_abort,
+    derive_request,
+    find_natural_end,
+    find_obstacle,
+)
+from turnkeeper.generation.gate import Gate
+from turnkeeper.generation.joining import Piece, join_pieces
+from turnkeeper.generation.observer import EngineObserver
+from turnkeeper.generation.progress import TurnProgress
+from turnkeeper.generation.reading import PieceReader, RunnerOptions, has_older_prefix
+from turnkeeper.routing import RoutingRows
+
+logger = logging.getLogger("turnkeeper.engines")
+
+_ASK_AGAIN_S = 0.5
+"""Between two calls to an engine that says that it is paused, where nothing else shows when it goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TurnOutcome:
+    """A turn that may be recorded."""
+
+    completion: Completion
+    generation: Generation
+    """The reply behind it, its pieces joined."""
+    attempts: int
+    aborted_tokens: int
+    """Sampled tokens that no record holds: of attempts generated again, or behind a stop string found late."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Run:
+    """A turn on its way."""
+
+    request: GenerateRequest
+    held: Sequence[RoutingRows]
+    signal: asyncio.Event
+    on_ids: IdsSink | None
+    obstacle: str | None
+    started_at: float
+    progress: TurnProgress = field(default_factory=TurnProgress)
+    pieces: list[Piece] = field(default_factory=list[Piece])
+    attempts: int = 0
+    aborted_tokens: int = 0
+    has_streamed: bool = False
+    refused_since: float | None = None
+    """When an engine first refused the newest call because it is paused; None once it took it."""
+    salted_versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By engine, the versions that the newest call's cache salt is made of; empty without one."""
+
+    @property
+    def held_tokens(self) -> int:
+        """Sampled ids of the pieces held."""
+        return sum(len(piece.generation.ids) for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """What was known when an engine call began."""
+
+    versions: Mapping[str, str]
+    closings: int
+
+
+def _spell_versions(versions: Mapping[str, str]) -> str:
+    """One label where all engines agree, else one for each engine in the order of their addresses."""
+    labels = [versions[url] for url in sorted(versions)]
+    return "+".join(labels if len(set(labels)) > 1 else labels[:1])
+
+
+class TurnRunner:
+    """Runs turns on an engine. Safe for any number of turns at once."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        gate: Gate,
+        observer: EngineObserver,
+        clock: Clock,
+        options: RunnerOptions,
+        *,
+        parse: ParseMessage | None = None,
+        decode: DecodeIds | None = None,
+    ) -> None:
+        """Run turns.
+
+        Args:
+            engine: generates.
+            gate: where turns wait while the engines are paused.
+            observer: knows the engines' weight versions, and looks for pauses that nobody told.
+            clock: for every wait, and for the times in records.
+            options: what the operator decided.
+            parse: reads joined ids into a message; without it, aborted turns are restarted instead of resumed.
+            decode: finds stop strings that lie across the cut of a resumed turn.
+        """
+        self._engine = engine
+        self._gate = gate
+        self._observer = observer
+        self._clock = clock
+        self._options = options
+        self._parse = parse
+        self._decode = decode
+        self._reader = PieceReader(options)
+        self._farewells: set[asyncio.Task[None]] = set()
+        self._uncounting: set[str] = set()
+
+    async def run(
+        self,
+        request: GenerateRequest,
+        *,
+        held: Sequence[RoutingRows] = (),
+        on_ids: IdsSink | None = None,
+        progress: TurnProgress | None = None,
+    ) -> TurnOutcome:
+        """Generate a turn.
+
+        Args:
+            request: the turn; each further attempt's rid is this one's with ``-2``, ``-3``, ... behind it.
+            held: the stored patches of the parent's path, to count rows that a whole payload computed otherwise.
+            on_ids: gets sampled ids as they come, where nothing sent can be taken back later.
+            progress: kept up to date, to account for a turn that is cancelled.
+
+        Raises:
+            EngineError: and its children; facts ``sampled_tokens`` (of a refused reply) and ``aborted_tokens``
+                (of attempts that were cut short) say what was sampled in vain.
+            ContextLengthError: the engine refuses the length.
+        """
+        obstacle = find_obstacle(request) or (None if self._parse is not None else "no parser")
+        run = _Run(
+            request=request,
+            held=held,
+            signal=self._gate.abort_signal,
+            on_ids=self._choose_sink(on_ids, obstacle),
+            obstacle=obstacle,
+            started_at=self._clock.unix(),
+            progress=progress or TurnProgress(),
+        )
+        try:
+            while not await self._attempt(run):
+                pass
+            return await self._finish(run)
+        except TurnkeeperError as error:
+            error.facts.setdefault("sampled_tokens", 0)
+            error.facts["aborted_tokens"] = run.aborted_tokens + run.held_tokens
+            raise
+
+    async def close(self) -> None:
+        """Wait until the engine has been told of every turn that was given up."""
+        while self._farewells:
+            await asyncio.gather(*self._farewells)
+
+    def _choose_sink(self, on_ids: IdsSink | None, obstacle: str | None) -> IdsSink | None:
+        """Deltas are held back where an abort would make the turn begin anew."""
+        can_restart = self._options.on_abort is OnAbort.RESTART or (
+            self._options.on_abort is OnAbort.RESUME and obstacle is not None
+        )
+        return None if can_restart else on_ids
+
+    async def _attempt(self, run: _Run) -> bool:
+        """One engine call; True when the turn is complete."""
+        await self._gate.wait_open(self._options.gate_timeout_s, run.signal)
+        if run.signal.is_set():
+            self._refuse(run, "all turns in flight were ended")
+        start = _Start(versions=await self._observer.fetch_versions(), closings=self._gate.closings)
+        run.attempts += 1
+        rid = run.request.rid if run.attempts == 1 else f"{run.request.rid}-{run.attempts}"
+        request = derive_request(run.request, run.pieces, rid=rid)
+        if self._options.cache_salt_by_version:
+            run.salted_versions = start.versions
+            request = replace(request, cache_salt=f"{request.session_id}:{_spell_versions(start.versions)}")
+        try:
+            generation = await self._call(run, request)
+        except EngineError as error:
+            if error.facts.get("engine_paused"):
+                return await self._wait_for_engine(run, error)
+            if error.facts.get("engine_status") != 503:
+                raise
+            try:  # an engine may say so when it is paused
+                return await self._continue(run, request, None, start)
+            except TurnAbortedError:
+                raise error from None
+        run.refused_since = None
+        check_generation(generation, request)
+        self._note_uncounted(generation)
+        if generation.weight_version is not None:
+            self._observer.note_version(generation.url, generation.weight_version)
+        if generation.is_aborted:
+            return await self._continue(run, request, generation, start)
+        run.pieces.append(await self._read_piece(run, request, generation, start))
+        return True
+
+    async def _wait_for_engine(self, run: _Run, error: EngineError) -> bool:
+        """After an engine refused a call because it is paused: as at a closed gate, and no attempt was made.
+
+        Where the pause can be seen the gate closes soon, and the next attempt waits there; else it asks again.
+        """
+        run.attempts -= 1
+        run.progress.has_open_call = False
+        now = self._clock.now()
+        run.refused_since = now if run.refused_since is None else run.refused_since
+        if now - run.refused_since >= self._options.gate_timeout_s:
+            raise EnginePausedError(
+                f"the engine has been paused for longer than the {self._options.gate_timeout_s:g} s that a turn waits",
+                hint="its trainer has not continued it; --gate-timeout sets the wait",
+                retry_after_s=5,
+                url=error.facts.get("url", ""),
+            )
+        self._observer.alert(_ASK_AGAIN_S)
+        await self._gate.wait_closed(_ASK_AGAIN_S, run.signal)
+        return False
+
+    async def _call(self, run: _Run, request: GenerateRequest) -> Generation:
+        """The engine call, ended early by the signal; an engine that may still be at work is told to stop."""
+        sink = self._wrap_sink(run)
+        run.progress.has_open_call = True
+        call = asyncio.ensure_future(self._engine.generate(request, on_ids=sink))
+        signal = asyncio.ensure_future(run.signal.wait())
+        try:
+            await asyncio.wait((call, signal), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            signal.cancel()
+            if not call.done():
+                call.cancel()
+                self._say_farewell(request.rid)
+                await asyncio.gather(call, return_exceptions=True)
+            elif not call.cancelled():
+                call.exception()  # this turn may be cancelled just now, and then nobody asks for it
+        if call.cancelled():
+            self._refuse(run, "all turns in flight were ended")
+        try:
+            return call.result()
+        except EngineError as error:
+            if error.http_status == 504:
+                self._say_farewell(request.rid)
+            raise
+
+    def _note_uncounted(self, generation: Generation) -> None:
+        """Warn once a route that its replies do not say how many prompt tokens were prefilled."""
+        if generation.prompt_tokens is None and not generation.is_aborted and generation.url not in self._uncounting:
+            self._uncounting.add(generation.url)
+            logger.warning(
+                "replies of %s count no prompt tokens, neither in meta_info nor in usage: whether the engine prefilled "
+                "the ids that it was sent cannot be seen, and turns are marked prompt_unverified",
+                generation.url,
+            )
+
+    def _wrap_sink(self, run: _Run) -> IdsSink | None:
+        sink = run.on_ids
+        if sink is None:
+            return None
+
+        def send(ids: Any) -> None:
+            run.has_streamed = True
+            sink(ids)
+
+        return send
+
+    def _say_farewell(self, rid: str) -> None:
+        task = asyncio.ensure_future(self._engine.abort(rid))
+        self._farewells.add(task)
+        task.add_done_callback(self._farewells.discard)
+
+    async def _continue(
+        self, run: _Run, request: GenerateRequest, generation: Generation | None, start: _Start
+    ) -> bool:
+        """After an abort: raise, or get ready for the next attempt; True when the partial ids are all there is.
+
+        Args:
+            run: the turn.
+            request: the attempt.
+            generation: the aborted reply; None when the engine answered that it is paused.
+            start: what was known before.
+        """
+        count = len(generation.ids) if generation is not None else 0
+        run.aborted_tokens += count
+        run.progress.aborted_tokens += count
+        run.progress.has_open_call = False
+        is_explained = await self._is_explained(run, generation, start)
+        obstacle, piece = run.obstacle, None
+        if is_explained and generation is not None and count and self._may_resume(run):
+            try:
+                piece = await self._read_piece(run, request, generation, start)
+            except EngineProtocolError as error:  # partial ids without their rows
+                obstacle = error.message
+        action = decide_abort(
+            self._options.on_abort,
+            is_explained=is_explained,
+            attempts=run.attempts,
+            max_attempts=self._options.max_attempts,
+            has_streamed=run.has_streamed,
+            obstacle=obstacle,
+        )
+        if action in (AbortAction.REFUSE, AbortAction.FAIL, AbortAction.GIVE_UP):
+            self._raise_abort(run, action, generation)
+        if action is AbortAction.RESTART:
+            run.aborted_tokens += run.held_tokens
+            run.pieces.clear()
+            return False
+        return piece is not None and self._hold(run, piece)
+
+    def _may_resume(self, run: _Run) -> bool:
+        return run.obstacle is None and (self._options.on_abort is OnAbort.RESUME or run.has_streamed)
+
+    def _hold(self, run: _Run, piece: Piece) -> bool:
+        """Keep a partial piece; True when it happens to be the end of the turn."""
+        run.pieces.append(piece)
+        run.aborted_tokens -= len(piece.generation.ids)
+        end = find_natural_end(
+            piece.generation.ids, held=run.held_tokens, request=run.request, stop_ids=self._options.stop_token_ids
+        )
+        if end is None:
+            return False
+        generation = replace(piece.generation, finish_reason=str(end))
+        if self._parse is not None:
+            generation = replace(generation, message=self._parse(run.request, generation.ids))
+        run.pieces[-1] = replace(piece, generation=generation)
+        return True
+
+    def _raise_abort(self, run: _Run, action: AbortAction, generation: Generation | None) -> NoReturn:
+        url = generation.url if generation is not None else ""
+        if action is AbortAction.REFUSE:
+            self._refuse(run, "the engine aborted the turn, and no weight update explains it", url=url)
+        raise EnginePausedError(
+            f"a weight update aborted the turn after {run.aborted_tokens + run.held_tokens} sampled tokens"
+            + (f", {run.attempts} times" if action is AbortAction.GIVE_UP else ""),
+            hint="send the request again" if action is AbortAction.FAIL else "the engines are updated too often",
+            retry_after_s=5,
+            url=url,
+        )
+
+    def _refuse(self, run: _Run, reason: str, **facts: Any) -> NoReturn:
+        raise TurnAbortedError(
+            f"{reason}; nothing was recorded of its {run.aborted_tokens + run.held_tokens} sampled tokens",
+            hint="a trainer ends the turns that it has no use for; this one is not to be sent again",
+            **facts,
+        )
+
+    async def _is_explained(self, run: _Run, generation: Generation | None, start: _Start) -> bool:
+        """Whether the abort belongs to a weight update: a pause now or soon, or another version than at the start."""
+        if not self._gate.is_open:
+            return True
+        url = generation.url if generation is not None else ""
+        before = start.versions.get(url)
+        if before is not None and generation is not None and generation.weight_version not in (None, before):
+            return True
+        self._observer.alert(self._options.abort_grace_s)
+        if await self._gate.wait_closed(self._options.abort_grace_s, run.signal):
+            return True
+        return not run.signal.is_set() and before is not None and self._observer.find_version(url) not in (None, before)
+
+    async def _read_piece(self, run: _Run, request: GenerateRequest, generation: Generation, start: _Start) -> Piece:
+        patches = [piece.patch.rows for piece in run.pieces if piece.patch is not None]
+        # Only a whole payload repeats earlier rows, and they are compared only where all of them are at hand.
+        is_whole = request.rows is not None and request.rows.start_len is None
+        held = (*run.held, *patches) if is_whole else ()
+        is_complete = request.rows is not None and sum(map(len, held)) >= request.rows.held_rows
+        return await self._reader.read_piece(
+            request,
+            generation,
+            started_version=start.versions.get(generation.url),
+            is_disturbed=self._gate.closings != start.closings,
+            held=held if is_complete else (),
+        )
+
+    async def _finish(self, run: _Run) -> TurnOutcome:
+        """The completion of a turn whose pieces are all there."""
+        joined = join_pieces(run.pieces, parse=self._parse, decode=self._decode)
+        run.aborted_tokens += joined.cut_tokens
+        marks: dict[str, Any] = {"attempts": run.attempts, "pieces": len(run.pieces)} if run.attempts > 1 else {}
+        if self._options.pause_mode is PauseMode.IN_PLACE and has_older_prefix(
+            joined,
+            was_updated=self._observer.was_updated(joined.generation.url),
+            salted_version=run.salted_versions.get(joined.generation.url),
+        ):
+            marks["prefix_may_be_older"] = True
+        try:
+            completion = await self._reader.build_completion(
+                run.request, joined, marks=marks, started_at=run.started_at, finished_at=self._clock.unix()
+            )
+        except EngineProtocolError as error:
+            error.facts["sampled_tokens"] = len(joined.generation.ids)
+            run.pieces.clear()
+            raise
+        return TurnOutcome(
+            completion=completion,
+            generation=joined.generation,
+            attempts=run.attempts,
+            aborted_tokens=run.aborted_tokens,
+        )
