@@ -19,7 +19,7 @@ from turnkeeper.http.app import build_app
 from turnkeeper.http.protocol import HttpProtocol
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer
-from turnkeeper.service.build import Outside, join_service
+from turnkeeper.server.build import Outside, join_service
 from turnkeeper.service.service import SessionService
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.serve import running

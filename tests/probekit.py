@@ -11,7 +11,7 @@ from servicekit import get_renderer
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.http.app import build_app
-from turnkeeper.service.build import build_service
+from turnkeeper.server.build import build_service
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.serve import running
 from turnkeeper.tiny.checkpoint import shipped_checkpoint

@@ -40,7 +40,7 @@ from turnkeeper.engines.engine import IdsSink
 from turnkeeper.http.dialects import CHAT, ParseContext
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer, build_renderer
-from turnkeeper.service.build import Outside, join_service
+from turnkeeper.server.build import Outside, join_service
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.settings import parse_new_session
 from turnkeeper.service.turns import StoreTurn, keep_in_memory

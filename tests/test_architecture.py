@@ -19,15 +19,15 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("generation",),
     ("fleet",),
     ("service",),
-    ("http", "workers", "rollout", "dashboard"),
-    ("testing", "bench", "demo", "serving", "trainer", "cli"),
+    ("http", "rollout", "dashboard"),
+    ("server",),
+    ("testing", "bench", "demo", "trainer", "cli"),
 )
 """A package may import itself and every row above its own."""
 
 BESIDE: dict[str, tuple[str, ...]] = {
     "rendering": ("core",),
-    "cli": ("bench", "demo", "serving"),
-    "trainer": ("serving",),
+    "cli": ("bench", "demo"),
     "samples": ("core", "routing"),
     "errors": (),
     "fields": ("jsontypes",),
@@ -35,7 +35,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
 }
 """Packages of the same row that a package may import as well, each for its reason: samples are cut out of
 core's turns and routing's rows; core asks a matcher, and a turn holds its patch of rows; the command line
-starts the demo, the bench and the server, a trainer's entry the server; rendering makes the prompts of core's turns."""
+starts the demo and the bench; rendering makes the prompts of core's turns."""
 
 PURE = ("core", "matching", "rendering", "routing", "samples", "ids", "jsontypes", "errors", "choices", "fields")
 IMPURE_MODULES = {

@@ -8,8 +8,8 @@ import logging
 from turnkeeper.config.namespace import miles_validate_args, resolve_namespace, validate_args
 from turnkeeper.config.parser import add_arguments
 from turnkeeper.http.app import build_app
-from turnkeeper.service.build import build_service
-from turnkeeper.serving import serve_workers
+from turnkeeper.server.build import build_service
+from turnkeeper.server.workers import serve_workers
 
 logger = logging.getLogger("turnkeeper")
 

@@ -24,10 +24,10 @@ import turnkeeper
 from tiny.builders import LONG_SHAPE, WEIGHTS, write_small_checkpoint
 from turnkeeper.choices import PauseMode
 from turnkeeper.errors import ProcessError
+from turnkeeper.server.command import ServerProcess, running_command
 from turnkeeper.tiny.checkpoint import read_weights
 from turnkeeper.tiny.model import TinyModel
 from turnkeeper.tiny.trace import replay
-from turnkeeper.workers.command import ServerProcess, running_command
 
 TRACE = "trace.jsonl"
 SOURCE = str(Path(turnkeeper.__file__).parent.parent)

@@ -33,7 +33,7 @@ from turnkeeper.engines import EngineClient
 from turnkeeper.fleet.verdict import RouteState
 from turnkeeper.http.app import build_app
 from turnkeeper.samples import Sample, decode_samples
-from turnkeeper.service.build import build_service, check_routes
+from turnkeeper.server.build import build_service, check_routes
 from turnkeeper.testing.serve import running
 from turnkeeper.tiny.checkpoint import read_weights, shipped_checkpoint
 from turnkeeper.tiny.model import Chunk, TinyModel

@@ -15,7 +15,7 @@ from httpkit import Site, running_site
 from servicekit import user
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
-from turnkeeper.http.serve import build_uvicorn_config, open_listener
+from turnkeeper.server.serve import build_uvicorn_config, open_listener
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.script import ScriptedReply
 

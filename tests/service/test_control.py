@@ -16,7 +16,7 @@ from turnkeeper.engines.control import Order, find_control
 from turnkeeper.errors import EngineError
 from turnkeeper.fleet import EngineWatch
 from turnkeeper.generation import Gate
-from turnkeeper.service.build import call_engines
+from turnkeeper.server.build import call_engines
 from turnkeeper.service.control import EngineControl
 from turnkeeper.testing.clock import ManualClock
 from turnkeeper.testing.engine import ScriptedEngine

@@ -27,8 +27,8 @@ from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.rendering.encoder import BackedEncoder, Encoder, RefusedTextError
 from turnkeeper.rendering.fast import FastEncoder
+from turnkeeper.server.build import Outside, build_service
 from turnkeeper.service import encoding
-from turnkeeper.service.build import Outside, build_service
 from turnkeeper.service.encoding import (
     COMPARE_INTERVAL_S,
     LOAD_DELAY_S,

@@ -15,7 +15,7 @@ from turnkeeper.bench.wire import Client
 from turnkeeper.bench.workload import MODELS, CannedReply, Talk, build_replies, write_config
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.rendering import Tokenizer
-from turnkeeper.workers.command import running_command
+from turnkeeper.server.command import running_command
 
 CHECKPOINT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 

@@ -10,7 +10,7 @@ def serve(ctx: typer.Context) -> None:
     """Serve sessions in front of an inference engine."""
     config = read_options(ctx.args, program="turnkeeper serve", summary="Serve sessions in front of an engine.")
     # Not at the top: other commands do not need the server's packages, which take half a second to import.
-    from turnkeeper.serving import serve_workers
+    from turnkeeper.server.workers import serve_workers
 
     try:
         status = serve_workers(config)

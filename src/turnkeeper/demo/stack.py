@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnkeeper.choices import PauseMode
-from turnkeeper.workers.command import running_command
+from turnkeeper.server.command import running_command
 
 ENGINES = 2
 

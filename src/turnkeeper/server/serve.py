@@ -12,7 +12,7 @@ from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.errors import ConfigError
 from turnkeeper.http.app import build_app
 from turnkeeper.http.protocol import HttpProtocol
-from turnkeeper.service.build import build_service
+from turnkeeper.server.build import build_service
 from turnkeeper.service.encoding import limit_libraries, release_memory
 
 logger = logging.getLogger("turnkeeper")

@@ -12,7 +12,7 @@ import pytest
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import ResolvedConfig, resolve
 from turnkeeper.errors import ConfigError
-from turnkeeper.serving import check_engines, serve_workers, split_workers
+from turnkeeper.server.workers import check_engines, serve_workers, split_workers
 from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
 from turnkeeper.testing.serve import running
 

@@ -1,6 +1,6 @@
 """Serve sessions from one process, or from several that end together.
 
-``python -m turnkeeper.serving`` is one of several: it gets its options from the process that started it.
+``python -m turnkeeper.server.workers`` is one of several: it gets its options from the process that started it.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ import sys
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.engines import EngineClient
 from turnkeeper.errors import ConfigError
-from turnkeeper.http.serve import serve
-from turnkeeper.service.build import check_routes
-from turnkeeper.workers import read_task, run_group
+from turnkeeper.server.build import check_routes
+from turnkeeper.server.group import read_task, run_group
+from turnkeeper.server.serve import serve
 
 _KILL_MARGIN_S = 10.0
 """What a process may take beyond draining its requests before it is killed."""
@@ -38,7 +38,7 @@ def serve_workers(config: ResolvedConfig) -> int:
         serve(workers[0])
         return 0
     return run_group(
-        [sys.executable, "-m", "turnkeeper.serving"],
+        [sys.executable, "-m", "turnkeeper.server.workers"],
         [pickle.dumps(worker) for worker in workers],
         grace_s=config.timeouts.drain_timeout_s + _KILL_MARGIN_S,
     )

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from turnkeeper.workers.group import run_group
+from turnkeeper.server.group import run_group
 
 CHILD = textwrap.dedent(
     """
     import os, signal, sys
-    from turnkeeper.workers.group import read_task
+    from turnkeeper.server.group import read_task
     task = read_task().decode()
     os.write(1, f"{task}\\n".encode())  # one write: the children share the pipe
     if task.startswith("exit"):
@@ -38,7 +38,7 @@ CHILD = textwrap.dedent(
 PARENT = textwrap.dedent(
     f"""
     import sys
-    from turnkeeper.workers.group import run_group
+    from turnkeeper.server.group import run_group
     tasks = [task.encode() for task in sys.argv[2:]]
     sys.exit(run_group([sys.executable, "-c", {CHILD!r}], tasks, grace_s=float(sys.argv[1])))
     """
