@@ -101,4 +101,4 @@ def complete(reply: bytes, request: GenerateRequest) -> Completion:
     generation = parse_chat_reply(ReplyBody.read(reply), "bench")
     check_generation(generation, request)
     versions = choose_versions(generation, is_abort_mode=True, started_version="1", is_disturbed=False)
-    return build_completion(generation, versions=versions)
+    return build_completion(generation, prompt_tokens=len(request.prompt_ids), versions=versions)

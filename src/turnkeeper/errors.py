@@ -32,7 +32,7 @@
     |- MatcherError                        500  a message matcher given by import path broke its contract
     `- EngineError                         502  no connection, reset or broken reply
        |- EngineProtocolError              502  the reply lacks or contradicts what a turn needs
-       |- EngineRefusedError               400 or 429, the engine's own
+       |- EngineRefusedError               400, 413 or 429, the engine's own
        |- EnginePausedError                503  the gate's deadline passed; retryable
        |- TurnAbortedError                 503  an abort that belongs to no weight update; not retryable
        `- EngineTimeoutError               504
@@ -241,7 +241,7 @@ class EngineProtocolError(EngineError):
 
 
 class EngineRefusedError(EngineError):
-    """The engine answered 400 or 429 itself; facts: ``engine_status``, ``retry_after_s``."""
+    """The engine answered 400, 413 or 429 itself; facts: ``engine_status``, ``retry_after_s``."""
 
     @property
     def http_status(self) -> int:

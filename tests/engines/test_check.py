@@ -57,7 +57,7 @@ def test_a_reply_without_a_prompt_count_passes_and_is_marked_but_where_rows_are_
     """Rows lie where the prompt lies, so an unknown prompt is no prompt for them."""
     uncounted = make_generation(prompt_tokens=None)
     check_generation(uncounted, make_request())
-    marks = build_completion(uncounted, versions=(VersionSpan(version="1", start=0, stop=4),)).marks
+    marks = build_completion(uncounted, prompt_tokens=5, versions=(VersionSpan(version="1", start=0, stop=4),)).marks
     assert marks == {"prompt_unverified": True}
     with pytest.raises(EngineProtocolError, match="prompt_tokens is nothing"):
         check_generation(uncounted, make_request(rows=RowsRequest(start_len=None, held_rows=0)))
@@ -149,8 +149,35 @@ def test_a_missing_stop_token_is_seen_where_it_is_certain(fields: dict[str, obje
 
 def test_a_completion_holds_what_the_reply_holds() -> None:
     generation = make_generation(2, num_retractions=1, matched_stop=7, cached_tokens=3, response_id="e-1")
-    completion = build_completion(generation, versions=spans(("1", 0, 2)), marks={"pieces": 2}, started_at=1.0)
+    completion = build_completion(
+        generation, prompt_tokens=5, versions=spans(("1", 0, 2)), marks={"pieces": 2}, started_at=1.0
+    )
     assert completion.ids.tolist() == [20, 21]
     assert completion.finish_reason is FinishReason.STOP
     assert completion.marks == {"pieces": 2, "stop_token_missing": True, "num_retractions": 1}
     assert (completion.cached_tokens, completion.response_id, completion.weight_version) == (3, "e-1", "1")
+
+
+@pytest.mark.parametrize(
+    ("ids", "is_known"),
+    [([0, 99], True), ([99], True), ([100], False), ([5, 100, 7], False), ([2**31 - 1], False), ([], True)],
+)
+def test_an_id_beyond_the_vocabulary_is_refused(ids: list[int], is_known: bool) -> None:
+    count = len(ids)
+    fields = {"ids": freeze_ids(ids), "finish_reason": "stop" if ids else "abort"}
+    generation = make_generation(count, **fields)
+    check_generation(generation, make_request())
+    if is_known:
+        check_generation(generation, make_request(), vocabulary_size=100)
+        return
+    with pytest.raises(EngineProtocolError, match="has 100 tokens") as caught:
+        check_generation(generation, make_request(), vocabulary_size=100)
+    assert caught.value.facts["sampled_tokens"] == count
+
+
+@pytest.mark.parametrize(("reported", "kept"), [(0, 0), (5, 5), (6, 5), (10**30, 5)])
+def test_no_more_than_the_prompt_was_cached(reported: int, kept: int) -> None:
+    generation = make_generation(cached_tokens=reported)
+    completion = build_completion(generation, prompt_tokens=5, versions=spans(("1", 0, 4)))
+    assert completion.cached_tokens == kept
+    assert completion.marks.get("cached_tokens_reported") == (None if reported == kept else reported)

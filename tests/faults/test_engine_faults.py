@@ -13,6 +13,7 @@ import pytest
 from httpkit import Site, running_site
 from servicekit import get_renderer, user
 from turnkeeper.core.event import ReplyDelivered, TokensDropped, TurnCommitted
+from turnkeeper.jsontypes import JsonObject
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.script import Phase, ScriptedReply
 
@@ -37,6 +38,10 @@ class Fault:
 
 def abort(count: int) -> ScriptedReply:
     return ScriptedReply(finish_reason="abort", ids=tuple(range(10, 10 + count)), text="")
+
+
+def set_id(reply: JsonObject, token: object) -> None:
+    reply["choices"][0]["meta_info"]["output_token_logprobs"][0][1] = token
 
 
 FAULTS = (
@@ -91,6 +96,22 @@ FAULTS = (
         lost=TOKENS,
     ),
     Fault(
+        id="an id beyond the vocabulary",
+        reply=ScriptedReply(edit=lambda reply: set_id(reply, 10**6)),
+        status=502,
+        code="engine_protocol",
+        retry="no",
+        lost=TOKENS,
+    ),
+    Fault(
+        id="an id that is a boolean",
+        reply=ScriptedReply(edit=lambda reply: set_id(reply, True)),
+        status=502,
+        code="engine_protocol",
+        retry="no",
+        lost=LOST,
+    ),
+    Fault(
         id="a final abort",
         reply=abort(7),
         status=503,
@@ -120,6 +141,14 @@ FAULTS = (
         status=429,
         code="engine_refused",
         retry="after",
+        lost=NOTHING,
+    ),
+    Fault(
+        id="the request is too large for a proxy",
+        reply=ScriptedReply(status=413),
+        status=413,
+        code="engine_refused",
+        retry="no",
         lost=NOTHING,
     ),
     Fault(

@@ -128,6 +128,7 @@ async def test_a_broken_reply_is_an_error_of_that_turn_and_the_next_goes_elsewhe
         EngineRefusedError("400", engine_status=400),
         EngineTimeoutError("slow"),
         EngineError("it takes no calls while it is paused", engine_status=503, engine_paused=True),
+        EngineError("404", engine_status=404, engine_answers=True),
     ],
 )
 async def test_an_answer_that_would_not_differ_elsewhere_moves_nothing(error: EngineError) -> None:

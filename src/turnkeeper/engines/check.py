@@ -20,8 +20,13 @@ _ROUNDING = 1e-3
 no rounding."""
 
 
-def check_generation(generation: Generation, request: GenerateRequest) -> None:
+def check_generation(generation: Generation, request: GenerateRequest, *, vocabulary_size: int | None = None) -> None:
     """Refuse a reply whose numbers disagree. An aborted one is held to the same rules for what it has.
+
+    Args:
+        generation: the reply.
+        request: what was asked.
+        vocabulary_size: how many ids the model has, padding included; None where nobody knows.
 
     Raises:
         EngineProtocolError: with the fact ``sampled_tokens``, so that the tokens are accounted for.
@@ -34,6 +39,14 @@ def check_generation(generation: Generation, request: GenerateRequest) -> None:
     if not generation.is_aborted and generation.completion_tokens is None:
         _refuse(generation, f"completion_tokens is missing beside {count} token ids")
     _check_prompt(generation, request)
+    if vocabulary_size is not None and count and int(generation.ids.max()) >= vocabulary_size:
+        index = int(np.argmax(generation.ids >= vocabulary_size))
+        found = f"sampled token {index} of {count} is {generation.ids[index]}"
+        _refuse(
+            generation,
+            f"{found}, and the checkpoint has {vocabulary_size} tokens",
+            hint="the engine serves another model than --hf-checkpoint names",
+        )
     if not np.isfinite(generation.logprobs).all():
         index = int(np.flatnonzero(~np.isfinite(generation.logprobs))[0])
         _refuse(generation, f"the logprob of sampled token {index} of {count} is {generation.logprobs[index]}")
@@ -140,6 +153,7 @@ def is_stop_token_missing(generation: Generation, stop_token_ids: Collection[int
 def build_completion(
     generation: Generation,
     *,
+    prompt_tokens: int,
     versions: tuple[VersionSpan, ...],
     stop_token_ids: Collection[int] = (),
     rows: RoutingRows | None = None,
@@ -153,6 +167,7 @@ def build_completion(
 
     Args:
         generation: the reply, not an aborted one.
+        prompt_tokens: how many ids were sent; no more of them can have been cached.
         versions: from `choose_versions`, or of joined pieces.
         stop_token_ids: the family's stop tokens, to see whether one was left out of the ids.
         rows: the turn's patch.
@@ -167,6 +182,8 @@ def build_completion(
         found["stop_token_missing"] = True
     if generation.prompt_tokens is None:
         found["prompt_unverified"] = True
+    if generation.cached_tokens > prompt_tokens:
+        found["cached_tokens_reported"] = generation.cached_tokens
     if generation.dropped_fields:
         found["dropped_fields"] = list(generation.dropped_fields)
     if generation.num_retractions:
@@ -181,7 +198,7 @@ def build_completion(
         rows=rows,
         indexer_rows=indexer_rows,
         matched_stop=generation.matched_stop,
-        cached_tokens=generation.cached_tokens,
+        cached_tokens=min(generation.cached_tokens, prompt_tokens),
         response_id=response_id or generation.response_id,
         meta=generation.meta,
         marks=found,

@@ -4,6 +4,7 @@ Pure. Knows the members of ``meta_info``, which the chat and the generate wire s
 `check`'s business.
 """
 
+from collections.abc import Sequence
 from math import nan
 from typing import Any, cast
 
@@ -69,14 +70,14 @@ def build_generation(
         finish_reason=finish,
         matched_stop=_read_matched(matched_stop, meta),
         prompt_tokens=_read_prompt_tokens(meta, top.get("usage")),
-        completion_tokens=_read_count(meta, "completion_tokens"),
-        cached_tokens=_read_count(meta, "cached_tokens") or 0,
+        completion_tokens=read_count(meta, "completion_tokens"),
+        cached_tokens=read_count(meta, "cached_tokens") or 0,
         weight_version=read_version(meta.get("weight_version")),
         spans=read_spans(meta.get("weight_versions"), url),
-        num_retractions=_read_count(meta, "num_retractions") or 0,
+        num_retractions=read_count(meta, "num_retractions") or 0,
         routed_experts=reply.take_payload(meta, "routed_experts") if wants_rows else None,
         indexer_topk=reply.take_payload(meta, "indexer_topk") if wants_indexer else None,
-        indexer_layers=_read_count(meta, "indexer_topk_num_layers"),
+        indexer_layers=read_count(meta, "indexer_topk_num_layers"),
         meta=clean_numbers(reply, kept),
         response_id=str(top.get("id") or meta.get("id") or ""),
         model=str(top.get("model") or ""),
@@ -86,11 +87,38 @@ def build_generation(
 
 def _read_ids(pairs: list[Any], url: str) -> TokenIds:
     try:
-        return freeze_ids([pair[1] for pair in pairs])
+        return freeze_whole_numbers([pair[1] for pair in pairs])
     except (TypeError, IndexError, KeyError, ValueError, OverflowError) as error:
         raise EngineProtocolError(
             f"output_token_logprobs of {url} holds an entry without a token id: {error}", url=url
         ) from error
+
+
+def read_ids(values: Sequence[object], url: str) -> TokenIds:
+    """A reply's list of ids.
+
+    Raises:
+        EngineProtocolError: an entry is no token id.
+    """
+    try:
+        return freeze_whole_numbers(values)
+    except (ValueError, OverflowError) as error:
+        raise EngineProtocolError(
+            f"the reply of {url} holds something else than token ids: {error}", url=url
+        ) from error
+
+
+def freeze_whole_numbers(values: Sequence[object]) -> TokenIds:
+    """Ids that were parsed from JSON, where ``true``, ``1.0`` and ``"1"`` are none.
+
+    Raises:
+        ValueError: an entry is no whole number, negative, or too large.
+        OverflowError: an entry is too large for any array.
+    """
+    strange = sorted(kind.__name__ for kind in set(map(type, values)) - {int})
+    if strange:
+        raise ValueError(f"token ids are whole numbers, found {', '.join(strange)}")
+    return freeze_ids(cast(Sequence[int], values))
 
 
 def _read_logprobs(pairs: list[Any]) -> NDArray[np.float64]:
@@ -118,16 +146,17 @@ def _read_matched(value: object, meta: JsonObject) -> int | str | None:
     return value if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 
-def _read_count(meta: JsonObject, key: str) -> int | None:
-    value = meta.get(key)
+def read_count(fields: JsonObject, key: str) -> int | None:
+    """A count; None where it is missing, or is no count: ``true``, ``4.0``, ``-1``."""
+    value = fields.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _read_prompt_tokens(meta: JsonObject, usage: object) -> int | None:
     """The count of ``meta_info``, else that of ``usage``, where 0 is what some routers write for an unknown count."""
-    counted = _read_count(meta, "prompt_tokens")
+    counted = read_count(meta, "prompt_tokens")
     if counted is None and isinstance(usage, dict):
-        return _read_count(cast(JsonObject, usage), "prompt_tokens") or None
+        return read_count(cast(JsonObject, usage), "prompt_tokens") or None
     return counted
 
 
@@ -150,8 +179,8 @@ def read_spans(value: object, url: str) -> tuple[VersionSpan, ...] | None:
     for entry in cast(list[object], value):
         fields = _read_span(entry, url)
         start, stop = fields.get("start"), fields.get("end")
-        if not (isinstance(start, int) and isinstance(stop, int) and 0 <= start <= stop):
-            raise EngineProtocolError(f"the reply of {url} has a malformed version span {fields}", url=url)
+        if type(start) is not int or type(stop) is not int or not 0 <= start <= stop:
+            raise EngineProtocolError(f"the reply of {url} has a malformed version span {str(fields)[:200]}", url=url)
         if start < stop:
             spans.append(VersionSpan(version=read_version(fields.get("version")), start=start, stop=stop))
     return tuple(spans)

@@ -1,9 +1,17 @@
-"""What an engine's status other than 200 means for a turn.
+"""What an engine's status other than 200 means for a turn, and for the engine.
 
-Pure: a reply in, the error to raise out.
+Pure: a reply in, the error to raise out. A status speaks of the request or of the engine:
+
+| status | speaks of | the error | its other sessions |
+|---|---|---|---|
+| 400, 413, 422, 429 | the request | the engine's own refusal, or that of a length | stay |
+| 408, 504 | the request, which took too long | a timeout | stay |
+| 502, 503, and 521 to 523 of proxies | the engine, which takes no turns now | a broken engine | go elsewhere |
+| any other (401, 404, 500, ...) | the request, or how the engine is set up | a broken engine | stay |
 """
 
 import re
+from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 import orjson
@@ -23,32 +31,59 @@ _CONTEXT_LIMIT = re.compile(
     re.IGNORECASE,
 )
 _LIMIT_NUMBER = re.compile(
-    r"(?:context length(?: of| is|\s*\()?|maximum (?:allowed|model) length)\D{0,24}(\d+)", re.IGNORECASE
+    r"(?:context length(?: of| is|\s*\()?|maximum (?:allowed|model) length)\D{0,24}([0-9]{1,12})(?![0-9])",
+    re.IGNORECASE,
 )
 _PAUSED = re.compile(r"\bpaused\b", re.IGNORECASE)
+
+
+_OUT_OF_REACH = frozenset({502, 503, 521, 522, 523})
+"""The statuses by which an engine, or a proxy before it, says that it cannot take turns at the moment."""
+_LONGEST_WAIT_S = 86_400
+_LONGEST_TEXT = 2_000
+"""How much of an engine's error message goes into ours, in characters."""
 
 
 def build_status_error(reply: HttpReply, prompt_tokens: int) -> TurnkeeperError:
     """What a status other than 200 means for a turn.
 
-    The fact ``engine_paused`` marks the answer of an engine that takes no requests while it is paused.
+    The fact ``engine_paused`` marks the answer of an engine that takes no requests while it is paused, and
+    ``engine_answers`` one that says nothing against the engine.
     """
     text = read_error_text(reply)
     facts: dict[str, Any] = {"url": reply.url, "engine_status": reply.status}
+    retry_after_s = read_retry_after(reply)
+    if retry_after_s is not None:
+        facts["retry_after_s"] = retry_after_s
     if reply.status == 503 and _PAUSED.search(text):
         facts["engine_paused"] = True
+    if reply.status not in _OUT_OF_REACH:
+        facts["engine_answers"] = True
     if reply.status in (400, 413, 422) and _CONTEXT_LIMIT.search(text):
         limit = _LIMIT_NUMBER.search(text)
         facts |= {"prompt_tokens": prompt_tokens} | ({"limit_tokens": int(limit[1])} if limit else {})
         return ContextLengthError(f"the engine at {reply.url} refuses the length: {text}", **facts)
-    if reply.status in (400, 422, 429):
-        retry_after = reply.find_header("retry-after") or ""
+    if reply.status in (400, 413, 422, 429):
         facts |= {"engine_status": 400 if reply.status == 422 else reply.status}
-        facts |= {"retry_after_s": int(retry_after)} if retry_after.isdecimal() else {}
         return EngineRefusedError(f"the engine at {reply.url} refuses the request: {text}", **facts)
     if reply.status in (408, 504):
         return EngineTimeoutError(f"the engine at {reply.url} answered {reply.status}: {text}", **facts)
     return EngineError(f"the engine at {reply.url} answered {reply.status}: {text}", **facts)
+
+
+def read_retry_after(reply: HttpReply) -> int | None:
+    """The seconds of a ``Retry-After``, at most a day; None where it is missing or malformed.
+
+    A date is counted from the reply's own ``Date``.
+    """
+    value = (reply.find_header("retry-after") or "").strip()
+    if value.isascii() and value.isdecimal():
+        return min(int(value[-12:]), _LONGEST_WAIT_S) if not value[:-12].strip("0") else _LONGEST_WAIT_S
+    try:
+        then, now = (parsedate_to_datetime(text) for text in (value, reply.find_header("date") or ""))
+        return min(max(0, int((then - now).total_seconds())), _LONGEST_WAIT_S)
+    except (TypeError, ValueError, OverflowError):  # malformed, or one of the two has no time zone
+        return None
 
 
 def read_error_text(reply: HttpReply) -> str:
@@ -60,4 +95,6 @@ def read_error_text(reply: HttpReply) -> str:
     for key in ("error", "message", "detail", "text"):
         while isinstance(value, dict) and key in value:
             value = cast(JsonObject, value)[key]
-    return value if isinstance(value, str) and value else reply.excerpt()
+    if not isinstance(value, str) or not value:
+        return reply.excerpt()
+    return value if len(value) <= _LONGEST_TEXT else value[:_LONGEST_TEXT] + "..."

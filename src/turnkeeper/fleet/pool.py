@@ -46,9 +46,9 @@ class Member:
 class EnginePool:
     """Engines behind one `Engine`. A turn goes to the best-ranked engine that is up.
 
-    An engine is down from its first failure until ``retry_s`` later or until a probe finds it serving. Only a call
-    that no engine accepted moves on to the next one; a reply that breaks off is an error of that turn, and the next
-    turn goes elsewhere.
+    An engine is down from its first failure (no connection, a reply that breaks off, a status that says so) until
+    ``retry_s`` later or until a probe finds it serving. Only a call that no engine accepted moves on to the next one; a
+    reply that breaks off is an error of that turn, and the next turn goes elsewhere.
     """
 
     def __init__(self, members: Sequence[Member], *, now: Callable[[], float], retry_s: float = 5.0) -> None:
@@ -96,7 +96,7 @@ class EnginePool:
             except (EngineProtocolError, EngineRefusedError, EngineTimeoutError):
                 raise  # it is there, and its answer would not differ elsewhere
             except EngineError as error:
-                if error.facts.get("engine_paused"):
+                if error.facts.get("engine_paused") or error.facts.get("engine_answers"):
                     raise  # it is there; its sessions wait for it rather than move
                 self._mark(url, is_up=False)
                 if error.facts.get("accepted") is not False:

@@ -59,6 +59,8 @@ class Question:
     """What turns do with bad rows: masked ones make no turn fail."""
     lora_name: str | None = None
     """The adapter that turns will be sampled with; None for the base weights."""
+    vocabulary_size: int | None = None
+    """How many ids the model has, padding included; None where nobody knows."""
 
     def build_request(self) -> GenerateRequest:
         """The generation that answers it, under an id of its own."""
@@ -108,7 +110,7 @@ class _Interview:
         self.sampled_tokens += len(generation.ids)
         if generation.is_aborted:
             raise EngineError("the engine aborted the probe", url=generation.url)
-        check_generation(generation, request)
+        check_generation(generation, request, vocabulary_size=question.vocabulary_size)
         if question.wants_indexer and generation.indexer_topk is None:
             raise EngineProtocolError(
                 "the reply has no indexer_topk: the engine's build does not serve it on this route", url=generation.url

@@ -43,6 +43,8 @@ class RunnerOptions:
     on_recomputed: OnRecomputed = OnRecomputed.KEEP
     stop_token_ids: tuple[int, ...] = ()
     """The family's stop tokens."""
+    vocabulary_size: int | None = None
+    """How many ids the model has, padding included; None where nobody knows."""
     cache_salt_by_version: bool = False
     """Whether the prefix cache of one weight version is kept apart from another's, session by session."""
 
@@ -141,6 +143,7 @@ class PieceReader:
         """
         return build_completion(
             joined.generation,
+            prompt_tokens=len(request.prompt_ids),
             versions=joined.versions,
             stop_token_ids=self._options.stop_token_ids,
             rows=joined.patch.rows if joined.patch is not None else None,

@@ -211,7 +211,7 @@ class TurnRunner:
             except TurnAbortedError:
                 raise error from None
         run.refused_since = None
-        check_generation(generation, request)
+        check_generation(generation, request, vocabulary_size=self._options.vocabulary_size)
         self._note_uncounted(generation)
         if generation.weight_version is not None:
             self._observer.note_version(generation.url, generation.weight_version)

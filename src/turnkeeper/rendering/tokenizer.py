@@ -107,6 +107,11 @@ class Tokenizer:
         """How many ids there are, markers included."""
         return self._inner.get_vocab_size()
 
+    @property
+    def id_limit(self) -> int:
+        """One more than the highest id; added tokens may leave a gap behind the vocabulary."""
+        return max(self.size, max(self.markers, default=0) + 1)
+
     @cached_property
     def markers(self) -> dict[int, str]:
         """Every added token, id to text: control tokens, and content markers such as ``<think>``."""

@@ -206,4 +206,4 @@ def _sum_speculation(kept: Sequence[Stretch]) -> SpecInfo:
 
 def _read_count(meta: Mapping[str, Any], name: str) -> int:
     value: object = meta.get(name)
-    return value if isinstance(value, int) else 0
+    return value if type(value) is int and value >= 0 else 0

@@ -31,7 +31,7 @@ from turnkeeper.generation import Gate, RunnerOptions, TurnRunner
 from turnkeeper.jsontypes import JsonObject, Message, is_object
 from turnkeeper.matching import load_matcher
 from turnkeeper.metrics import Metrics
-from turnkeeper.rendering import Checkpoint, Renderer, build_renderer
+from turnkeeper.rendering import Checkpoint, Renderer, Tokenizer, build_renderer
 from turnkeeper.routing import RoutingShape, read_routing_shape
 from turnkeeper.samples import CollectOptions, load_hooks
 from turnkeeper.service.control import EngineControl
@@ -314,6 +314,7 @@ def _build_runner_options(config: ResolvedConfig, renderer: Renderer, checkpoint
         rows_kept=config.routing.r3_rows,
         on_recomputed=config.routing.r3_recomputed,
         stop_token_ids=renderer.stop_token_ids,
+        vocabulary_size=find_vocabulary_size(checkpoint_config, renderer.tokenizer),
         cache_salt_by_version=config.engine.cache_salt_by_version,
     )
 
@@ -340,3 +341,10 @@ def _find_context_length(checkpoint_config: JsonObject) -> int | None:
         if isinstance(length, int) and not isinstance(length, bool) and length > 0:
             return length
     return None
+
+
+def find_vocabulary_size(checkpoint_config: JsonObject, tokenizer: Tokenizer) -> int:
+    """How many ids the model may sample: the rows of its output layer, which is often padded beyond the tokenizer."""
+    inner = checkpoint_config.get("text_config")
+    sizes = [source.get("vocab_size") for source in (inner if is_object(inner) else {}, checkpoint_config)]
+    return max(tokenizer.id_limit, *(size for size in sizes if isinstance(size, int) and not isinstance(size, bool)), 0)

@@ -269,6 +269,11 @@ def test_what_is_no_such_reply_is_refused_by_name(raw: bytes, said: str) -> None
         pytest.param(400, {"message": "bad temperature"}, EngineRefusedError, 400, id="400"),
         pytest.param(422, {"detail": "bad"}, EngineRefusedError, 400, id="422"),
         pytest.param(429, {"error": {"message": "busy"}}, EngineRefusedError, 429, id="429"),
+        pytest.param(413, {"detail": "too large"}, EngineRefusedError, 413, id="413"),
+        pytest.param(413, {"message": "context length of 8 tokens"}, ContextLengthError, 400, id="413 for the length"),
+        pytest.param(408, {}, EngineTimeoutError, 504, id="408"),
+        pytest.param(451, {}, EngineError, 502, id="451"),
+        pytest.param(204, {}, EngineError, 502, id="204"),
         pytest.param(401, {"error": "no key"}, EngineError, 502, id="401"),
         pytest.param(404, {"detail": "Not Found"}, EngineError, 502, id="404"),
         pytest.param(302, {}, EngineError, 502, id="redirect"),
@@ -303,6 +308,65 @@ def test_statuses_become_what_they_mean(
     if kind is ContextLengthError:
         assert error.facts["prompt_tokens"] == 9
         assert error.facts["limit_tokens"] in (8, 4096)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "answers"),
+    [
+        ((502, 503, 521, 522, 523), False),
+        (
+            (204, 301, 400, 401, 403, 404, 405, 408, 409, 413, 415, 418, 422, 429, 431, 499, 500, 501, 504, 505, 599),
+            True,
+        ),
+    ],
+)
+def test_only_a_status_about_the_engine_speaks_against_it(statuses: tuple[int, ...], answers: bool) -> None:
+    for status in statuses:
+        error = build_status_error(HttpReply(url=URL, status=status, headers=(), body=b"x"), prompt_tokens=1)
+        assert error.facts.get("engine_answers", False) is answers
+
+
+DATE = ("Date", "Tue, 01 Dec 2026 00:00:00 GMT")
+WAITS: dict[str, tuple[str, int | None]] = {
+    "seconds": ("7", 7),
+    "none": ("0", 0),
+    "padded": (" 7 ", 7),
+    "zeros before": ("0" * 5000 + "7", 7),
+    "longer than a day": ("864000", 86_400),
+    "5,000 digits": ("9" * 5000, 86_400),
+    "a date": ("Tue, 01 Dec 2026 00:00:30 GMT", 30),
+    "a date that has passed": ("Mon, 30 Nov 2026 00:00:00 GMT", 0),
+    "a date far away": ("Tue, 01 Dec 9999 00:00:00 GMT", 86_400),
+    "a date that is none": ("Tue, 99 Dec 2026 00:00:00 GMT", None),
+    "negative": ("-1", None),
+    "a fraction": ("1.5", None),
+    "not a number": ("nan", None),
+    "infinite": ("inf", None),
+    "digits of another script": ("٣", None),
+    "a superscript": ("\u00b2", None),
+    "words": ("soon", None),
+    "empty": ("", None),
+}
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(("value", "seconds"), WAITS.values(), ids=WAITS.keys())
+def test_an_engine_says_when_to_try_again(status: int, value: str, seconds: int | None) -> None:
+    reply = HttpReply(url=URL, status=status, headers=(("Retry-After", value), DATE), body=b"{}")
+    error = build_status_error(reply, prompt_tokens=1)
+    assert error.facts.get("retry_after_s") == seconds
+
+
+def test_a_date_without_the_engines_own_date_says_nothing() -> None:
+    reply = HttpReply(url=URL, status=429, headers=(("Retry-After", DATE[1]),), body=b"{}")
+    assert "retry_after_s" not in build_status_error(reply, prompt_tokens=1).facts
+
+
+def test_an_error_text_is_quoted_at_a_readable_length() -> None:
+    body = orjson.dumps({"error": {"message": "context length of " + "9" * 5000 + "x" * 10**6}})
+    error = build_status_error(HttpReply(url=URL, status=400, headers=(), body=body), prompt_tokens=1)
+    assert isinstance(error, ContextLengthError)
+    assert (len(str(error)) < 3000, "limit_tokens" in error.facts) == (True, False)
 
 
 @pytest.mark.parametrize("body", [b"<html>bad gateway</html>", b"", b"[]", b"\xff\xfe"])

@@ -6,6 +6,7 @@ interpreter is given up while the kernel copies. Knows nothing of what is in a b
 """
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Protocol, cast
 
 import aiohttp
@@ -52,9 +53,20 @@ class Lane:
         return GIVE_WAY_S if any(other < missing for other in self._missing.values()) else 0.0
 
 
+async def iter_body(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+    """The parts of a body as the library reads them; none is empty."""
+    # Each part as it came, which iter_any would join. Where a reply has no body (a 204), the library's iterator yields
+    # nothing for ever and never suspends, so the end is looked for here.
+    async for chunk, _ in response.content.iter_chunks():
+        if chunk:
+            yield chunk
+        elif response.content.at_eof():
+            return
+
+
 async def feed_chunks(response: aiohttp.ClientResponse, sink: BodySink) -> None:
     """Give a sink the body of a response as the library reads it."""
-    async for chunk, _ in response.content.iter_chunks():  # each as it came; iter_any would join them
+    async for chunk in iter_body(response):
         sink.feed(chunk)
 
 

@@ -12,13 +12,14 @@ from typing import Any, cast
 import orjson
 
 from turnkeeper.choices import EngineWire
-from turnkeeper.core.tokens import NO_TOKENS, TokenIds, freeze_ids, join_ids
+from turnkeeper.core.tokens import NO_TOKENS, TokenIds, join_ids
 from turnkeeper.core.turn import FinishReason
 from turnkeeper.engines.asked import WireFields, find_dropped, select_fields
 from turnkeeper.engines.engine import GenerateRequest, Generation, IdsSink, ParseMessage
 from turnkeeper.engines.message import trim_stop
-from turnkeeper.engines.meta import build_generation
+from turnkeeper.engines.meta import build_generation, read_ids
 from turnkeeper.engines.net.client import EngineClient, HttpReply
+from turnkeeper.engines.net.large_reply import iter_body
 from turnkeeper.engines.net.sse import DONE, DataLines
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import Body, JsonReply, ReplyBody, expect_object, parse_reply
@@ -102,20 +103,6 @@ def add_message(bare: Generation, request: GenerateRequest, parse: ParseMessage)
     is_call = bool(message.get("tool_calls")) and bare.finish_reason == FinishReason.STOP
     finish = str(FinishReason.TOOL_CALLS) if is_call else bare.finish_reason
     return replace(bare, message=message, finish_reason=finish)
-
-
-def read_ids(values: Sequence[object], url: str) -> TokenIds:
-    """A reply's list of ids.
-
-    Raises:
-        EngineProtocolError: an entry is no token id.
-    """
-    try:
-        return freeze_ids(cast(Sequence[int], values))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise EngineProtocolError(
-            f"the reply of {url} holds something else than token ids: {error}", url=url
-        ) from error
 
 
 def _check_same_ids(outer: TokenIds, inner: TokenIds, url: str) -> None:
@@ -208,7 +195,7 @@ async def stream_events(
             raw = HttpReply(url=url, status=response.status, headers=pairs, body=await response.read())
             raise build_status_error(raw, len(request.prompt_ids))
         lines = DataLines()
-        async for chunk, _ in response.content.iter_chunks():
+        async for chunk in iter_body(response):
             for data in lines.feed(chunk):
                 if not data.text.startswith(DONE):
                     yield data

@@ -226,8 +226,8 @@ def _render_headers(request: GenerateRequest) -> list[tuple[str, str]]:
 def read_models(reply: HttpReply) -> Mapping[str, Any]:
     """The first entry of ``/v1/models``; empty for any other answer."""
     try:
-        value: Any = orjson.loads(reply.body)
-        return cast(JsonObject, value["data"][0])
+        first: object = orjson.loads(reply.body)["data"][0]
+        return cast(JsonObject, first) if isinstance(first, dict) else {}
     except (orjson.JSONDecodeError, TypeError, KeyError, IndexError):
         return {}
 

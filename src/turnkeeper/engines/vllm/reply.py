@@ -16,11 +16,11 @@ import numpy as np
 
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds
 from turnkeeper.engines.engine import ABORT, GenerateRequest, Generation, ParseMessage
-from turnkeeper.engines.meta import read_spans
+from turnkeeper.engines.meta import read_count, read_ids, read_spans
 from turnkeeper.engines.reply import Body, JsonReply, clean_numbers, expect_object, parse_reply
-from turnkeeper.engines.sglang.generate import add_message, build_stream_error, read_ids
+from turnkeeper.engines.sglang.generate import add_message, build_stream_error
 from turnkeeper.errors import EngineError, EngineProtocolError
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, is_number
 from turnkeeper.routing import PackedIds
 
 CLAMPED_LOGPROB = -9999.0
@@ -62,7 +62,7 @@ def _build_bare(reply: JsonReply, choice: JsonObject, url: str, *, wants_rows: b
         )
     usage = expect_object(reply.value.get("usage") or {}, "usage", url)
     details: object = usage.get("prompt_tokens_details")
-    cached = _read_count(cast(JsonObject, details), "cached_tokens") if isinstance(details, dict) else None
+    cached = read_count(cast(JsonObject, details), "cached_tokens") if isinstance(details, dict) else None
     reason = choice.get("stop_reason")
     spans = read_spans(choice.get("weight_versions"), url)
     return Generation(
@@ -71,8 +71,8 @@ def _build_bare(reply: JsonReply, choice: JsonObject, url: str, *, wants_rows: b
         logprobs=np.asarray(read_logprobs(logprobs, url), dtype=np.float64),
         finish_reason=finish,
         matched_stop=reason if isinstance(reason, int | str) and not isinstance(reason, bool) else None,
-        prompt_tokens=_read_count(usage, "prompt_tokens"),
-        completion_tokens=_read_count(usage, "completion_tokens"),
+        prompt_tokens=read_count(usage, "prompt_tokens"),
+        completion_tokens=read_count(usage, "completion_tokens"),
         cached_tokens=cached or 0,
         is_cache_counted=cached is not None,
         weight_version=spans[-1].version if spans else None,
@@ -100,14 +100,21 @@ def read_logprobs(value: object, url: str) -> list[float]:
     found: list[float] = []
     for entry in cast(list[object], entries):
         number = cast(JsonObject, entry).get("logprob") if isinstance(entry, dict) else entry
-        is_number = isinstance(number, int | float) and not isinstance(number, bool)
-        found.append(float(number) if is_number else float("nan"))  # pyright: ignore[reportArgumentType] - checked above
+        found.append(float(number) if isinstance(number, float) or is_number(number) else float("nan"))
     return [float("-inf") if number <= CLAMPED_LOGPROB else number for number in found]
 
 
-def _read_count(fields: JsonObject, key: str) -> int | None:
-    value = fields.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+def _read_list(value: object, name: str, url: str) -> list[object]:
+    """A list, empty where there is none.
+
+    Raises:
+        EngineProtocolError: it is something else.
+    """
+    if value is not None and not isinstance(value, list):
+        raise EngineProtocolError(
+            f"the reply of {url} has a {type(value).__name__} as {name}, expected a list", url=url
+        )
+    return cast(list[object], value or [])
 
 
 class StreamedChoice:
@@ -134,7 +141,7 @@ class StreamedChoice:
         if "error" in reply.value:
             raise build_stream_error(reply.value["error"], self._url, self._prompt_tokens)
         self._top |= {name: value for name, value in reply.value.items() if value is not None and name != "choices"}
-        for entry in cast(list[object], reply.value.get("choices") or []):
+        for entry in _read_list(reply.value.get("choices"), "choices", self._url):
             choice = expect_object(entry, "choices[]", self._url)
             if choice.get("routed_experts") is not None:
                 self._payloads = reply.payloads
@@ -143,8 +150,8 @@ class StreamedChoice:
             if isinstance(logprobs, dict):
                 fields = cast(JsonObject, logprobs)
                 for name in _LOGPROB_LISTS:
-                    self._logprobs += cast(list[object], fields.get(name) or [])
-            ids = read_ids(cast(list[object], choice.get("token_ids") or []), self._url)
+                    self._logprobs += _read_list(fields.get(name), name, self._url)
+            ids = read_ids(_read_list(choice.get("token_ids"), "token_ids", self._url), self._url)
             self._ids += ids.tolist()
             return ids
         return NO_TOKENS
