@@ -45,6 +45,17 @@ class OnImage(StrEnum):
     """Is left out, with one fixed text in its place."""
 
 
+class OnRewrittenCalls(StrEnum):
+    """A stored reply that comes back under its own call ids with other tool arguments, or without its text."""
+
+    FORK = "fork"
+    """Is not the stored reply: the request branches off or starts a root."""
+    FIRST = "first"
+    """Is the stored reply in the form that the first request to go on from it brings; any later form forks."""
+    ALWAYS = "always"
+    """Is the stored reply in every form."""
+
+
 class PauseMode(StrEnum):
     """What a weight update does to generation in flight."""
 

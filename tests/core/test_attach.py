@@ -1,20 +1,23 @@
 """Where a request attaches.
 
-1. The turn with the longest path of messages that the request begins with; ties go to the latest.
+1. The turn with the longest path of messages that the request begins with; of several the one with the fewest renamed
+   ids, then the fewest other differences, both over the whole path, then the latest.
 2. Only whole paths count: a turn whose reply does not come back is not attached to.
 3. Whatever the traffic of real clients spells otherwise, each main turn attaches to the one before.
 4. A message costs one comparison, whatever the depth of the forest.
 """
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sessionkit import Talk, assistant, call, completion_of, prompt_of, tool, user
-from turnkeeper.core import Cause, Linear, Session, Tree, TurnRequest
-from turnkeeper.matching import TOLERANT, IdPairs, Match, NormalMessage
+from turnkeeper.core import Cause, Linear, Session, Tree, Turn, TurnRequest
+from turnkeeper.jsontypes import Message
+from turnkeeper.matching import MATCHERS, TOLERANT, IdPairs, Match, NormalMessage, ReplyRules
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"
 
@@ -32,6 +35,78 @@ def test_of_equal_replies_the_latest_is_gone_on_from() -> None:
     for _ in range(3):
         talk.say(user("u"), reply="a")
     assert talk.begin(user("u"), assistant("a"), user("v")).parent_id == 2
+
+
+def twins(talk: Talk, *replies: Message) -> tuple[Turn, ...]:
+    return tuple(talk.say(user("u"), reply=reply) for reply in replies)
+
+
+def calling(call_id: str, arguments: str = "{}", **more: Any) -> Message:
+    return assistant("", tool_calls=[call("f", arguments, call_id)], **more)
+
+
+@pytest.mark.parametrize("matcher", ["tolerant", "role_content_only"])
+@pytest.mark.parametrize("wanted", [0, 1, 2])
+def test_of_equal_replies_with_other_ids_the_one_whose_ids_come_back_is_gone_on_from(matcher: str, wanted: int) -> None:
+    talk = Talk(matcher=MATCHERS[matcher])
+    replies = [calling(f"c{index}") for index in range(3)]
+    twins(talk, *replies)
+    first = talk.say(user("u"), replies[wanted], tool("r", f"c{wanted}"), reply="done")
+    assert first.parent == wanted
+    deeper = talk.say(user("u"), replies[wanted], tool("r", f"c{wanted}"), assistant("done"), user("v"))
+    assert deeper.parent == first.id
+
+
+def test_ids_that_no_twin_has_go_to_the_latest() -> None:
+    talk = Talk()
+    twins(talk, calling("c0"), calling("c1"))
+    assert talk.begin(user("u"), calling("x"), tool("r", "x")).parent_id == 1
+
+
+def test_fewest_renamed_ids_are_counted_over_the_whole_path() -> None:
+    talk = Talk()
+    twins(talk, calling("c0"), calling("c1"))
+    for index in (0, 1):
+        result = tool("r", f"c{index}")
+        talk.say(user("u"), calling(f"c{index}"), result, reply=calling("d" if index else "e"))
+    mixed = (user("u"), calling("c0"), tool("r", "c0"), calling("e"), tool("s", "e"))
+    assert talk.begin(*mixed).parent_id == 2
+    half = (user("u"), calling("c0"), tool("r", "c0"), calling("d"), tool("s", "d"))
+    assert talk.begin(*half).parent_id == 3, "one renamed id on either path, the latest wins"
+
+
+def test_one_renamed_id_weighs_more_than_any_other_difference() -> None:
+    talk = Talk()
+    twins(talk, calling("c0", '{"a": 1}', reasoning_content="why"), calling("c1", '{"a":1}'))
+    assert talk.begin(user("u"), calling("c0", '{"a":1}'), tool("r", "c0")).parent_id == 0
+
+
+def test_of_equally_many_renamed_ids_the_fewest_other_differences_win() -> None:
+    talk = Talk()
+    twins(talk, calling("c0", '{"a":1}'), calling("c1", '{"a": 1}'))
+    assert talk.begin(user("u"), calling("x", '{"a":1}'), tool("r", "x")).parent_id == 0
+    twins(talk, assistant("b", reasoning="r"), assistant("b"), assistant("b", reasoning="s"))
+    assert talk.begin(user("u"), assistant("b"), user("v")).parent_id == 3
+
+
+def test_other_differences_are_counted_over_the_whole_path() -> None:
+    talk = Talk()
+    twins(talk, assistant("a"), assistant("a", reasoning="r"))
+    late = [talk.begin(user("u"), assistant("a", **more), user("v")) for more in ({}, {"reasoning": "r"})]
+    assert [pending.parent_id for pending in late] == [0, 1]
+    for pending in late:
+        talk.commit(pending, "b")
+    assert talk.begin(user("u"), assistant("a"), user("v"), assistant("b"), user("w")).parent_id == 2
+    last = (user("u"), assistant("a", reasoning="r"), user("v"), assistant("b"), user("w"))
+    assert talk.begin(*last).parent_id == 3
+
+
+def test_the_deepest_turn_wins_however_much_is_renamed_on_its_path() -> None:
+    talk = Talk()
+    twins(talk, calling("c0"), calling("c1"))
+    talk.say(user("u"), calling("c0"), tool("r", "c0"), reply="deep")
+    deep = (user("u"), calling("c1"), tool("r", "c1"), assistant("deep"), user("v"))
+    assert talk.begin(*deep).parent_id == 2
 
 
 def test_of_equal_paths_in_other_turns_the_latest_is_gone_on_from() -> None:
@@ -147,6 +222,7 @@ class Counting:
     """The tolerant matcher, counting."""
 
     name = "tolerant"
+    replies = ReplyRules()
 
     def __init__(self) -> None:
         self.calls = 0
@@ -154,6 +230,12 @@ class Counting:
     def match(self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Match:
         self.calls += 1
         return TOLERANT.match(stored, replayed, pairs)
+
+    def match_reply(
+        self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs, forms: Collection[str]
+    ) -> Match:
+        self.calls += 1
+        return TOLERANT.match_reply(stored, replayed, pairs, forms)
 
 
 def test_a_message_costs_one_comparison_however_deep_the_path() -> None:

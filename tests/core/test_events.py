@@ -41,7 +41,7 @@ def test_folding_the_events_gives_the_session_again() -> None:
     assert again.forest.turns == session.forest.turns
     assert again.is_delivered(session.forest.turns[0].id)
     assert (again.ledger, again.closed_as, again.policy) == (session.ledger, "done", session.policy)
-    assert again.matcher is MATCHERS["strict"]
+    assert again.matcher == MATCHERS["strict"]
 
 
 def test_a_folded_session_goes_on() -> None:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from sessionkit import Talk, assistant, call, system, tool, user
+from turnkeeper.choices import OnRewrittenCalls
 from turnkeeper.core import Cause, Explanation, Label, Tree
 from turnkeeper.jsontypes import Message
-from turnkeeper.matching import MATCHERS, Matcher
+from turnkeeper.matching import MATCHERS, Matcher, ReplyRules, load_matcher
 
 CALLED = assistant("a", reasoning_content="why", tool_calls=[call("f", '{"x": 1}')])
 TOLD = (system("s"), user("u"))
@@ -105,11 +106,27 @@ CASES = (
         matcher=MATCHERS["strict"],
     ),
     Case(
-        "other arguments",
-        (*TOLD, replay(tool_calls=[call("f", '{"x": 2}')]), tool("r")),
+        "other arguments under a new id",
+        (*TOLD, replay(tool_calls=[call("f", '{"x": 2}', "new")]), tool("r", "new")),
         Cause.REPLY_REWRITTEN,
         "tool_calls[0].arguments",
         "--session-message-matcher role_content_only",
+    ),
+    Case(
+        "other arguments where ids prove nothing",
+        (*TOLD, replay(tool_calls=[call("f", '{"x": 2}')]), tool("r")),
+        Cause.REPLY_REWRITTEN,
+        "tool_calls[0].arguments",
+        "--on-rewritten-calls first",
+        matcher=load_matcher("tolerant", ReplyRules(on_rewritten_calls=OnRewrittenCalls.FORK)),
+    ),
+    Case(
+        "reasoning in the content of a reply of another matcher",
+        (*TOLD, replay(content="<think>why</think>a", reasoning_content=None), tool("r")),
+        Cause.REPLY_REWRITTEN,
+        "content",
+        "--session-message-matcher tolerant",
+        matcher=load_matcher("loose_tool_call", ReplyRules(thinking_tags=("<think>", "</think>"))),
     ),
     Case(
         "other tools",

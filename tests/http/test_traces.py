@@ -48,13 +48,36 @@ def script(reply: JsonObject) -> ScriptedReply:
     )
 
 
-async def replay(site: Site, session: str, call: JsonObject) -> None:
-    """Send one call as the client did, with the session's path as its base."""
-    headers = {name.replace("-", "_"): value for name, value in call["headers"].items()}
-    if call["reply"] is not None:
-        site.engine.script.append(script(call["reply"]))
-    reply = await site.call(call["method"], session + call["path"], call["body"], **headers)
-    assert reply.status == 200, reply.body
+class Client:
+    """Sends the calls of a trace to one session as the client did, with the call ids that this server shows.
+
+    A trace may hold several runs of a client, which name their calls alike: in one session they get ids of their own.
+    """
+
+    def __init__(self, site: Site, session: str) -> None:
+        self._site = site
+        self._session = session
+        self._shown: dict[str, str] = {}
+
+    async def replay(self, call: JsonObject) -> None:
+        headers = {name.replace("-", "_"): value for name, value in call["headers"].items()}
+        if call["reply"] is not None:
+            self._site.engine.script.append(script(call["reply"]))
+        body = self._rename(call["body"])
+        reply = await self._site.call(call["method"], self._session + call["path"], body, **headers)
+        assert reply.status == 200, reply.body
+        if call["reply"] is not None:
+            forest = self._site.service.find_entry(self._session.removeprefix("/sessions/")).session.forest
+            shown = forest.turns[-1].completion.message.get("tool_calls", ())
+            given = call["reply"].get("tool_calls") or ()
+            self._shown |= {old["id"]: new["id"] for old, new in zip(given, shown, strict=True)}
+
+    def _rename(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._shown.get(value, value)
+        if isinstance(value, list):
+            return [self._rename(item) for item in value]
+        return {key: self._rename(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 @pytest.mark.parametrize("name", PARENTS)
@@ -62,8 +85,9 @@ async def test_each_turn_attaches_where_its_client_meant_it(name: str) -> None:
     trace: JsonObject = json.loads((TRACES / f"{name}.json").read_text())
     async with running_site(use_session_server="v2") as site:
         session = await site.create()
+        client = Client(site, session)
         for call in trace["turns"]:
-            await replay(site, session, call)
+            await client.replay(call)
         metadata: Any = (await site.call("GET", session)).json()["metadata"]
     assert [node["parent"] for node in metadata["tree"]["nodes"]] == PARENTS[name]
 
@@ -80,8 +104,9 @@ async def test_a_real_chat_template_takes_what_the_client_sends(name: str, famil
     renderer = standin(family)
     async with running_site(use_session_server="v2", renderer=renderer) as site:
         session = await site.create()
+        client = Client(site, session)
         for call in trace["turns"]:
-            await replay(site, session, call)
+            await client.replay(call)
         forest = site.service.find_entry(session.removeprefix("/sessions/")).session.forest
         calls = [request.json for request in site.engine.requests if "input_ids" in request.json]
     assert [turn.parent for turn in forest.turns] == PARENTS[name]

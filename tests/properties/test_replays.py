@@ -19,7 +19,7 @@ from sessionkit import Talk, ask, assistant, call, tool, user
 from turnkeeper.core import Completion, FinishReason, Linear, Prompt, Session, Tree, VersionSpan
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.jsontypes import Message
-from turnkeeper.matching.normal import are_arguments_equal
+from turnkeeper.matching.arguments import are_arguments_equal
 
 TEXT = st.text(max_size=6)
 NUMBERS = st.one_of(st.integers(-(10**25), 10**25), st.floats(allow_nan=False, allow_infinity=False))

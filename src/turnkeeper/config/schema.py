@@ -17,6 +17,7 @@ from turnkeeper.choices import (
     OnBadRows,
     OnImage,
     OnRecomputed,
+    OnRewrittenCalls,
     OnToolsChange,
     OnTruncated,
     PauseMode,
@@ -145,6 +146,8 @@ class History(Section):
 
     session_message_matcher: str = "tolerant"
     """When a replayed message is the stored one: strict, loose_tool_call, tolerant, role_content_only or a path."""
+    on_rewritten_calls: OnRewrittenCalls = OnRewrittenCalls.FIRST
+    """A stored reply that comes back under its own call ids with other arguments, under the matcher tolerant."""
     session_max_rollback: Annotated[int, Field(ge=0)] = 1
     """Turns that a request may step back behind under v1; more is refused."""
     on_tools_change: OnToolsChange | None = None

@@ -6,8 +6,10 @@
               ------- |                    turn 1 owns  t a1    child of 0; a1 is not a'
               turn 0  | appended           -> attaches at turn 0, and appends  t a' t'
 
-The answer is the turn with the longest path of messages that the request begins with; ties go to the latest. A
-message that is equal to the stored one costs one comparison, and takes over its digest.
+The answer is the turn with the longest path of messages that the request begins with; of several the one with the
+fewest renamed call ids, then the fewest other differences, both over the whole path, then the latest. A message that
+is equal to the stored one costs one comparison, and takes over its digest. The last message of a turn is the place of
+its reply, where a matcher may know more than the fields: in which form the turns that go on from it brought the reply.
 """
 
 import json
@@ -20,7 +22,7 @@ from turnkeeper.core.forest import Forest
 from turnkeeper.core.turn import Turn, TurnRequest
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.matching import Difference, IdPairs, Matcher, NormalMessage, normalize
+from turnkeeper.matching import Difference, DifferenceKind, IdPairs, Matcher, NormalMessage, Rewrite, normalize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ class Attach:
     """What the matcher accepted in the replay of the turn's own messages."""
     has_renames: bool = False
     """Whether the replay calls some tool call by another id."""
+    rewrite: Rewrite | None = None
+    """What the request made of the turn's reply, where it is that reply by its call ids alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,8 @@ class Walk:
     """How many of them match."""
     differences: tuple[Difference, ...]
     """Of a whole match those accepted; else those that were refused, none where the request ended first."""
+    rewrite: Rewrite | None = None
+    """Of a whole match what the request made of the reply, where it is that reply by its call ids alone."""
 
 
 def build_query(request: TurnRequest) -> Query:
@@ -70,7 +76,7 @@ def digest_context(tools: Iterable[JsonObject], template_kwargs: Mapping[str, An
 
 
 def find_attach(forest: Forest, query: Query, matcher: Matcher, *, same_context: bool) -> Attach:
-    """The deepest turn whose whole path matches the beginning of the request; ties go to the latest.
+    """The deepest turn whose whole path matches the beginning of the request; of several the one replayed most exactly.
 
     Args:
         forest: the session's turns.
@@ -79,33 +85,45 @@ def find_attach(forest: Forest, query: Query, matcher: Matcher, *, same_context:
         same_context: only roots rendered with the request's tools and template arguments count.
     """
     pairs = IdPairs()
-    best = Attach(turn=None)
-    stack = [(root, 0, 0) for root in forest.children(None) if not same_context or _shares(forest, root, query)]
+    best, best_rank = Attach(turn=None), (0, 0, 0, 0)
+    stack = [(root, 0, 0, 0) for root in forest.children(None) if not same_context or _shares(forest, root, query)]
     while stack:
-        turn_id, start, mark = stack.pop()
+        turn_id, start, mark, differences = stack.pop()
         pairs.undo(mark)
-        walk = follow(forest.segment(turn_id), query, start, matcher, pairs)
+        walk = follow(forest, turn_id, query, start, matcher, pairs)
         turn = forest.get(turn_id)
-        if start + walk.matched < turn.path_messages:
+        matched = turn.path_messages
+        if start + walk.matched < matched:
             continue
-        if (turn.path_messages, turn_id) > (best.matched, -1 if best.turn is None else best.turn.id):
-            matched, renamed = turn.path_messages, pairs.has_renames
-            best = Attach(turn=turn, matched=matched, accepted=walk.differences, has_renames=renamed)
-        stack.extend((child, turn.path_messages, pairs.mark()) for child in forest.children(turn_id))
+        differences += sum(each.kind is not DifferenceKind.CALL_ID for each in walk.differences)
+        rank = (matched, -pairs.renamed, -differences, turn_id)
+        if rank > best_rank:
+            best_rank, has_renames = rank, pairs.renamed > 0
+            best = Attach(
+                turn=turn, matched=matched, accepted=walk.differences, has_renames=has_renames, rewrite=walk.rewrite
+            )
+        stack.extend((child, matched, pairs.mark(), differences) for child in forest.children(turn_id))
     return best
 
 
-def follow(segment: tuple[NormalMessage, ...], query: Query, start: int, matcher: Matcher, pairs: IdPairs) -> Walk:
-    """Compare one turn's own messages with the request from message ``start`` on."""
+def follow(forest: Forest, turn_id: TurnId, query: Query, start: int, matcher: Matcher, pairs: IdPairs) -> Walk:
+    """Compare one turn's own messages, its reply's last, with the request from message ``start`` on."""
     accepted: list[Difference] = []
+    segment = forest.segment(turn_id)
     asked = query.messages[start : start + len(segment)]
+    rewrite: Rewrite | None = None
     for offset, (stored, replayed) in enumerate(zip(segment, asked, strict=False)):
-        match = matcher.match(stored, replayed, pairs)
+        if offset == len(segment) - 1:
+            match = matcher.match_reply(stored, replayed, pairs, forest.reply_forms(turn_id))
+        else:
+            match = matcher.match(stored, replayed, pairs)
         if not match.is_match:
             return Walk(matched=offset, differences=tuple(each.at(start + offset) for each in match.differences))
         if match.differences:
             accepted.extend(each.at(start + offset) for each in match.differences)
-    return Walk(matched=len(asked), differences=tuple(accepted) if len(asked) == len(segment) else ())
+        rewrite = match.rewrite
+    is_whole = len(asked) == len(segment)
+    return Walk(matched=len(asked), differences=tuple(accepted) if is_whole else (), rewrite=rewrite)
 
 
 def _shares(forest: Forest, root: TurnId, query: Query) -> bool:
@@ -116,7 +134,7 @@ def bind_path(forest: Forest, turn_id: TurnId | None, query: Query, matcher: Mat
     """Note in ``pairs`` what a request that begins with the turn's whole path calls the call ids on it."""
     start = 0
     for turn in forest.path(turn_id):
-        follow(forest.segment(turn.id), query, start, matcher, pairs)
+        follow(forest, turn.id, query, start, matcher, pairs)
         start = turn.path_messages
 
 

@@ -44,6 +44,8 @@ class Cause(StrEnum):
     """Another first message: a side request, or a compacted history that carries no reply."""
     REPLY_REWRITTEN = "reply_rewritten"
     """The reply came back with another text, other calls or other reasoning."""
+    REWRITTEN_LATER = "rewritten_later"
+    """The reply came back, by its call ids, in another form than the first request that went on from it brought."""
     REPLY_LEFT_OUT = "reply_left_out"
     """The reply did not come back: the harness went on without it."""
     INPUT_CHANGED = "input_changed"

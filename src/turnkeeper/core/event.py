@@ -7,6 +7,7 @@ from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.policy import HistoryPolicy
 from turnkeeper.core.turn import Turn
 from turnkeeper.ids import TurnId
+from turnkeeper.matching import DEFAULT_RULES, ReplyRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,8 @@ class SessionOpened:
     policy: HistoryPolicy
     matcher: str
     """The matcher's name or import path."""
+    replies: ReplyRules = DEFAULT_RULES
+    """What the matcher goes by where a stored reply stands."""
     turn_limit: int | None
     """The most turns it may have; None for no limit."""
 

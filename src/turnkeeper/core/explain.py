@@ -10,7 +10,7 @@ from turnkeeper.core.attach import Query, bind_path, find_attach, follow
 from turnkeeper.core.cause import EXTENDS, Cause, Explanation
 from turnkeeper.core.forest import Forest
 from turnkeeper.ids import TurnId
-from turnkeeper.matching import MATCHERS, Difference, DifferenceKind, IdPairs, Matcher
+from turnkeeper.matching import Difference, DifferenceKind, IdPairs, Matcher, list_looser
 
 INSTRUCTIONS = frozenset({"system", "developer"})
 
@@ -75,7 +75,7 @@ def find_near(forest: Forest, parent: TurnId | None, beside: Sequence[TurnId], q
 
 def _measure(forest: Forest, turn_id: TurnId, start: int, query: Query, matcher: Matcher, pairs: IdPairs) -> Near:
     size = len(forest.segment(turn_id))
-    walk = follow(forest.segment(turn_id), query, start, matcher, pairs)
+    walk = follow(forest, turn_id, query, start, matcher, pairs)
     refused = walk.differences[0] if walk.differences and walk.matched < size else None
     return Near(turn_id=turn_id, start=start, matched=walk.matched, size=size, difference=refused)
 
@@ -83,12 +83,10 @@ def _measure(forest: Forest, turn_id: TurnId, start: int, query: Query, matcher:
 def _explain_by_matcher(
     forest: Forest, parent: TurnId | None, query: Query, matcher: Matcher, same_context: bool
 ) -> Explanation | None:
-    """The first matcher beyond this one under which the request would attach deeper than at ``parent``."""
-    names = list(MATCHERS)
-    beyond = names[names.index(matcher.name) + 1 :] if matcher.name in names else names
+    """The first setting beyond this matcher's under which the request would attach deeper than at ``parent``."""
     attached = 0 if parent is None else forest.get(parent).path_messages
-    for name in beyond:
-        attach = find_attach(forest, query, MATCHERS[name], same_context=same_context)
+    for setting, looser in list_looser(matcher):
+        attach = find_attach(forest, query, looser, same_context=same_context)
         if attach.turn is None or attach.matched <= attached:
             continue
         near = _find_first_refused(forest, attach.turn.id, query, matcher)
@@ -97,7 +95,7 @@ def _explain_by_matcher(
                 cause=_judge(forest, near, query),
                 near=attach.turn.id,
                 difference=near.difference,
-                would_match=f"--session-message-matcher {name}",
+                would_match=setting,
             )
     return None
 
@@ -132,6 +130,8 @@ def _judge(forest: Forest, near: Near, query: Query) -> Cause:
         return Cause.CUT_SHORT if near.matched < near.size else Cause.COMMITTED_LATER
     if near.difference.kind is DifferenceKind.OTHER:
         return Cause.MATCHER_REFUSED
+    if near.difference.kind is DifferenceKind.OTHER_FORM:
+        return Cause.REWRITTEN_LATER
     segment = forest.segment(near.turn_id)
     stored, replayed = segment[near.matched].role, query.messages[near.start + near.matched].role
     if near.matched == near.size - 1:

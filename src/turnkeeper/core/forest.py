@@ -6,6 +6,7 @@ supersedes. Knows nothing of policies: which paths are live is for them to say.
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from hashlib import blake2b
 
 from turnkeeper.core.callids import UsedIds
@@ -15,7 +16,7 @@ from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import Turn
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import Message
-from turnkeeper.matching import NormalMessage, normalize
+from turnkeeper.matching import NormalMessage, Rewrite, RewriteKind, normalize
 
 
 class Forest:
@@ -32,6 +33,7 @@ class Forest:
         self._path_ids = PathIds()
         self.used_ids = UsedIds()
         """The call ids of its turns."""
+        self._rewrites: defaultdict[TurnId, dict[str, Rewrite | None]] = defaultdict(dict)
 
     def __len__(self) -> int:
         """The number of turns."""
@@ -101,6 +103,16 @@ class Forest:
         """A digest of what the turn asks of its parent, and for which agent: equal digests ask the same."""
         return self._askings[turn_id]
 
+    def reply_forms(self, turn_id: TurnId) -> Collection[str]:
+        """The forms in which the turns that go on from a reply brought it, the stored one as an empty text."""
+        return self._rewrites.get(turn_id, {}).keys()
+
+    def rewritten(self, turn_id: TurnId) -> tuple[RewriteKind, ...]:
+        """In what the turn's reply came back changed, in the order of the list of kinds."""
+        rewrites = self._rewrites.get(turn_id, {}).values()
+        found = {kind for rewrite in rewrites if rewrite is not None for kind in rewrite.kinds}
+        return tuple(kind for kind in RewriteKind if kind in found)
+
     def label(self, turn_id: TurnId) -> Label:
         """What it is among its siblings: superseded before parallel, before root, branch and extension. Found without
         looking at each of them."""
@@ -130,6 +142,9 @@ class Forest:
         asking = turn.parent, self._askings[turn.id]
         self._twins[asking].append(turn.id)
         self._last_begun[asking] = max(self._last_begun[asking], turn.begun_after)
+        if turn.parent is not None:
+            form, forms = "" if turn.rewrite is None else turn.rewrite.form, self._rewrites[turn.parent]
+            forms[form] = turn.rewrite or forms.get(form)
 
 
 def _digest_asking(turn: Turn, appended: tuple[NormalMessage, ...]) -> bytes:

@@ -7,7 +7,7 @@ from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import Turn, TurnRequest
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import Message
-from turnkeeper.matching import Difference
+from turnkeeper.matching import Difference, Rewrite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,6 +31,8 @@ class PendingTurn:
     """Whether tools or template arguments are others than those the parent's root was rendered with."""
     accepted: tuple[Difference, ...]
     """Differences in the replay of the parent's own messages that the matcher accepted."""
+    rewrite: Rewrite | None
+    """What the request made of the parent's reply, where it is that reply by its call ids alone."""
     begun_after: int
     """How many turns were committed at ``begin``."""
     begun_at: float

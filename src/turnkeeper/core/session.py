@@ -84,7 +84,10 @@ class Session:
             turn_limit: the most turns it may have; None for no limit.
             at: Unix seconds.
         """
-        return cls(SessionOpened(at=at, policy=policy, matcher=matcher.name, turn_limit=turn_limit), matcher=matcher)
+        opened = SessionOpened(
+            at=at, policy=policy, matcher=matcher.name, replies=matcher.replies, turn_limit=turn_limit
+        )
+        return cls(opened, matcher=matcher)
 
     @property
     def policy(self) -> HistoryPolicy:
@@ -346,6 +349,7 @@ class Session:
             shown=shown,
             context_changed=parent is not None and parent.context_digest != query.context_digest,
             accepted=attach.accepted,
+            rewrite=attach.rewrite,
             begun_after=len(self.forest),
             begun_at=at,
             query=query,
@@ -378,6 +382,7 @@ class Session:
             context_changed=pending.context_changed,
             carried=sum(message.get("role") == "assistant" for message in pending.appended),
             accepted=pending.accepted,
+            rewrite=pending.rewrite,
             why=self._explain(pending),
         )
 
@@ -397,7 +402,7 @@ def fold(events: Iterable[Event], *, matcher: Matcher | None = None) -> Session:
     opened = next(told, None)
     if not isinstance(opened, SessionOpened):
         raise ValueError(f"a session begins with its opening, not with {type(opened).__name__}")
-    session = Session(opened, matcher=load_matcher(opened.matcher) if matcher is None else matcher)
+    session = Session(opened, matcher=load_matcher(opened.matcher, opened.replies) if matcher is None else matcher)
     for event in told:
         session.record(event)
     return session

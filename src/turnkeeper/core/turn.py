@@ -21,7 +21,7 @@ from turnkeeper.core.cause import Explanation
 from turnkeeper.core.tokens import Span, TokenIds
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.matching import Difference
+from turnkeeper.matching import Difference, Rewrite
 from turnkeeper.routing import RoutingRows
 
 
@@ -206,6 +206,9 @@ class Turn:
     """How many of ``messages`` are assistants that the client gave: never trainable, never a checkpoint."""
     accepted: tuple[Difference, ...] = ()
     """Differences in the replay of the parent's own messages that the matcher accepted; the stored spelling stays."""
+    rewrite: Rewrite | None = None
+    """What its request made of the parent's reply, where it is that reply by its call ids alone; later requests may
+    bring the reply in this form. None where the reply came in its stored form."""
     why: Explanation
     """Why it is a root or a branch, where it is one."""
 

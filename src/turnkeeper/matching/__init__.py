@@ -1,10 +1,13 @@
 """Is this the stored message? Matchers, and in what two messages differ."""
 
+from turnkeeper.matching.arguments import RewriteKind
 from turnkeeper.matching.difference import Difference, DifferenceKind, find_differences
-from turnkeeper.matching.matcher import MATCHERS, TOLERANT, IdPairs, Match, Matcher, load_matcher
+from turnkeeper.matching.matcher import MATCHERS, TOLERANT, IdPairs, Match, Matcher, list_looser, load_matcher
 from turnkeeper.matching.normal import NormalMessage, normalize
+from turnkeeper.matching.reply import DEFAULT_RULES, ReplyRules, Rewrite
 
 __all__ = [
+    "DEFAULT_RULES",
     "MATCHERS",
     "TOLERANT",
     "Difference",
@@ -13,7 +16,11 @@ __all__ = [
     "Match",
     "Matcher",
     "NormalMessage",
+    "ReplyRules",
+    "Rewrite",
+    "RewriteKind",
     "find_differences",
+    "list_looser",
     "load_matcher",
     "normalize",
 ]

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.matching.normal import NormalCall, NormalMessage, are_arguments_equal
+from turnkeeper.matching.arguments import are_arguments_equal
+from turnkeeper.matching.normal import NormalCall, NormalMessage
 
 EXCERPT_CHARS = 120
 """How much of a value a record keeps, around the first character that differs."""
@@ -18,8 +19,12 @@ class DifferenceKind(StrEnum):
     """Another speaker."""
     CONTENT = "content"
     """Other text, or other parts that are not text."""
+    CONTENT_TRIMMED = "content_trimmed"
+    """Text left out, or trimmed at its ends."""
     REASONING_TRIMMED = "reasoning_trimmed"
     """Reasoning left out, or trimmed at its ends."""
+    REASONING_IN_CONTENT = "reasoning_in_content"
+    """A reply's reasoning that stands before its text, between the family's thinking tags."""
     REASONING = "reasoning"
     """Reasoning that says something else."""
     CALLS = "calls"
@@ -32,6 +37,8 @@ class DifferenceKind(StrEnum):
     """A tool call, or the call that a result answers, goes by another id."""
     CALL_LINK = "call_link"
     """An id that stands for another id than it did earlier on the path."""
+    OTHER_FORM = "other_form"
+    """A reply, known by its call ids, in another form than the first request that went on from it brought."""
     OTHER = "other"
     """What a matcher given by import path refuses and no field explains."""
 
@@ -73,11 +80,15 @@ def find_differences(stored: NormalMessage, replayed: NormalMessage) -> Iterator
     if stored.role != replayed.role:
         yield _differ(DifferenceKind.ROLE, "role", stored.role, replayed.role)
     if stored.content != replayed.content:
-        yield _differ(DifferenceKind.CONTENT, "content", stored.content, replayed.content)
+        is_trimmed = _is_trimmed(stored.content, replayed.content)
+        kind = DifferenceKind.CONTENT_TRIMMED if is_trimmed else DifferenceKind.CONTENT
+        yield _differ(kind, "content", stored.content, replayed.content)
     if stored.media != replayed.media:
         yield _differ(DifferenceKind.CONTENT, "content", "".join(stored.media), "".join(replayed.media))
     if stored.reasoning != replayed.reasoning:
-        yield _differ(_judge_reasoning(stored, replayed), "reasoning", stored.reasoning, replayed.reasoning)
+        is_trimmed = _is_trimmed(stored.reasoning, replayed.reasoning)
+        kind = DifferenceKind.REASONING_TRIMMED if is_trimmed else DifferenceKind.REASONING
+        yield _differ(kind, "reasoning", stored.reasoning, replayed.reasoning)
     if stored.calls != replayed.calls:
         yield from _find_call_differences(stored.calls, replayed.calls)
     if stored.result_of != replayed.result_of:
@@ -88,10 +99,9 @@ def _differ(kind: DifferenceKind, field: str, stored: str, replayed: str) -> Dif
     return Difference(kind=kind, field=field, stored=stored, replayed=replayed)
 
 
-def _judge_reasoning(stored: NormalMessage, replayed: NormalMessage) -> DifferenceKind:
-    kept = replayed.reasoning.strip()
-    is_trimmed = not kept or kept == stored.reasoning.strip()
-    return DifferenceKind.REASONING_TRIMMED if is_trimmed else DifferenceKind.REASONING
+def _is_trimmed(stored: str, replayed: str) -> bool:
+    kept = replayed.strip()
+    return not kept or kept == stored.strip()
 
 
 def _find_call_differences(stored: tuple[NormalCall, ...], replayed: tuple[NormalCall, ...]) -> Iterator[Difference]:

@@ -1,20 +1,22 @@
 """Matchers: whether a replayed message is the stored one.
 
 A built-in matcher is the set of the kinds of difference that it accepts, so each accepts all that the one before it
-accepts. On a match the stored spelling stays authoritative. Knows one message at a time, and of the path only which
-call id stands for which (``IdPairs``).
+accepts. Of a reply that is known by its call ids some accept further kinds (``reply``). On a match the stored spelling
+stays authoritative. Knows one message at a time, and of the path only which call id stands for which (``IdPairs``).
 """
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from turnkeeper.choices import OnRewrittenCalls
 from turnkeeper.errors import ConfigError, MatcherError
 from turnkeeper.jsontypes import Message
 from turnkeeper.matching.difference import Difference, DifferenceKind, find_differences
 from turnkeeper.matching.normal import NormalMessage
+from turnkeeper.matching.reply import DEFAULT_RULES, ReplyRules, Rewrite, find_rewrite, undress
 
 
 class IdPairs:
@@ -30,9 +32,9 @@ class IdPairs:
         self._renamed = 0
 
     @property
-    def has_renames(self) -> bool:
-        """Whether any id on the path goes by another name."""
-        return self._renamed > 0
+    def renamed(self) -> int:
+        """How many ids on the path go by another name."""
+        return self._renamed
 
     @property
     def stored_of(self) -> Mapping[str, str]:
@@ -74,6 +76,8 @@ class Match:
     is_match: bool
     differences: tuple[Difference, ...] = ()
     """On a match those accepted, otherwise those refused (at least one)."""
+    rewrite: Rewrite | None = None
+    """What a client made of a reply that is the stored one by its call ids; None for every other match."""
 
 
 EQUAL = Match(is_match=True)
@@ -87,11 +91,33 @@ class Matcher(Protocol):
         """What ``--session-message-matcher`` calls it."""
         ...
 
+    @property
+    def replies(self) -> ReplyRules:
+        """What it goes by where a stored reply stands."""
+        ...
+
     def match(self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Match:
         """Compare one message; what it binds in ``pairs`` is for the caller to undo.
 
         Raises:
             MatcherError: a function given by import path raised, or returned something that is not a bool.
+        """
+        ...
+
+    def match_reply(
+        self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs, forms: Collection[str]
+    ) -> Match:
+        """Compare the message at the place of a stored reply, on a path whose earlier messages all match.
+
+        Args:
+            stored: the reply.
+            replayed: the message of the request.
+            pairs: the ids that were bound on the path.
+            forms: the forms (``Rewrite.form``) in which the turns that go on from the reply brought it; empty where
+                no turn does.
+
+        Raises:
+            MatcherError: as ``match``.
         """
         ...
 
@@ -103,31 +129,95 @@ class FieldMatcher:
     name: str
     accepted: frozenset[DifferenceKind]
     """The kinds of difference that do not keep two messages apart."""
+    accepted_by_ids: frozenset[DifferenceKind] = frozenset()
+    """The kinds that do not keep a reply apart that is known by its call ids; empty where ids prove nothing."""
+    replies: ReplyRules = DEFAULT_RULES
+    binds_ids: bool = field(init=False)
+    """Whether ids may be renamed."""
     checks_links: bool = field(init=False)
     """Whether ids may be renamed, but consistently: elsewhere they are equal, or do not matter."""
 
     def __post_init__(self) -> None:
         """Work out once what every message asks."""
-        links = DifferenceKind.CALL_ID in self.accepted and DifferenceKind.CALL_LINK not in self.accepted
-        object.__setattr__(self, "checks_links", links)
+        binds_ids = DifferenceKind.CALL_ID in self.accepted
+        object.__setattr__(self, "binds_ids", binds_ids)
+        object.__setattr__(self, "checks_links", binds_ids and DifferenceKind.CALL_LINK not in self.accepted)
 
     def match(self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Match:
         """Equal as a whole; else field by field."""
-        differences = () if replayed.equals(stored) else tuple(find_differences(stored, replayed))
+        return self._judge(stored, replayed, _list_differences(stored, replayed), pairs)
+
+    def match_reply(
+        self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs, forms: Collection[str]
+    ) -> Match:
+        """As ``match``; else with its reasoning taken out of the content; else by its call ids."""
+        differences = _list_differences(stored, replayed)
+        match = self._judge(stored, replayed, differences, pairs)
+        if match.is_match or not self.accepted_by_ids:
+            return match
+        tags = self.replies.thinking_tags
+        bare = None if tags is None else undress(stored, replayed, tags)
+        if bare is None:
+            return self._judge_by_ids(stored, replayed, differences, pairs, forms, match)
+        differences = _list_differences(stored, bare)
+        match = self._judge(stored, bare, differences, pairs)
+        if not match.is_match:
+            match = self._judge_by_ids(stored, bare, differences, pairs, forms, match)
+        return (
+            replace(match, differences=(_note_dress(stored, replayed), *match.differences)) if match.is_match else match
+        )
+
+    def _judge(
+        self, stored: NormalMessage, replayed: NormalMessage, differences: tuple[Difference, ...], pairs: IdPairs
+    ) -> Match:
+        """Whether each difference is accepted, and the ids stand for what they stood for before."""
         if differences:
             refused = tuple(each for each in differences if each.kind not in self.accepted)
             if refused:
                 return Match(is_match=False, differences=refused)
-        if self.checks_links and (stored.calls or stored.result_of):
+        if self.binds_ids and (stored.calls or stored.result_of):
             conflict = _bind_ids(stored, replayed, pairs)
-            if conflict is not None:
+            if conflict is not None and self.checks_links:
                 return Match(is_match=False, differences=(conflict,))
         return Match(is_match=True, differences=differences) if differences else EQUAL
 
+    def _judge_by_ids(
+        self,
+        stored: NormalMessage,
+        replayed: NormalMessage,
+        differences: tuple[Difference, ...],
+        pairs: IdPairs,
+        forms: Collection[str],
+        refusal: Match,
+    ) -> Match:
+        """Whether a reply that its fields refuse is the stored one by its call ids, in a form that may still come."""
+        choice = self.replies.on_rewritten_calls
+        is_known = bool(stored.calls) and all(call.id for call in stored.calls) and not pairs.renamed
+        is_known = is_known and all(each.kind in self.accepted_by_ids for each in differences)
+        if choice is OnRewrittenCalls.FORK or not is_known:
+            return refusal
+        rewrite = find_rewrite(stored, replayed)
+        is_open = choice is OnRewrittenCalls.ALWAYS or not forms or not rewrite.form or rewrite.form in forms
+        if not is_open:
+            refused = tuple(replace(each, kind=DifferenceKind.OTHER_FORM) for each in refusal.differences)
+            return Match(is_match=False, differences=refused)
+        _bind_ids(stored, replayed, pairs)
+        return Match(is_match=True, differences=differences, rewrite=rewrite)
+
+
+def _list_differences(stored: NormalMessage, replayed: NormalMessage) -> tuple[Difference, ...]:
+    return () if replayed.equals(stored) else tuple(find_differences(stored, replayed))
+
+
+def _note_dress(stored: NormalMessage, replayed: NormalMessage) -> Difference:
+    return Difference(
+        kind=DifferenceKind.REASONING_IN_CONTENT, field="content", stored=stored.content, replayed=replayed.content
+    )
+
 
 def _bind_ids(stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Difference | None:
-    """Bind the ids of two messages with equally many calls; the first conflict, where there is one."""
-    for old, new in zip(stored.calls, replayed.calls, strict=True):
+    """Bind the ids of two messages as far as both have calls; the first conflict, where there is one."""
+    for old, new in zip(stored.calls, replayed.calls, strict=False):
         if not pairs.bind(old.id, new.id):
             return Difference(kind=DifferenceKind.CALL_LINK, field="tool_calls", stored=old.id, replayed=new.id)
     if pairs.bind(stored.result_of, replayed.result_of):
@@ -138,13 +228,21 @@ def _bind_ids(stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) ->
 
 
 _SPELLING = frozenset({DifferenceKind.ARGUMENTS_SPELLING})
-_TOLERABLE = _SPELLING | {DifferenceKind.REASONING_TRIMMED, DifferenceKind.CALL_ID}
-_ALL_BUT_TEXT = frozenset(DifferenceKind) - {DifferenceKind.ROLE, DifferenceKind.CONTENT, DifferenceKind.OTHER}
+_TOLERABLE = _SPELLING | {
+    DifferenceKind.REASONING_TRIMMED,
+    DifferenceKind.REASONING_IN_CONTENT,
+    DifferenceKind.CALL_ID,
+}
+_REWRITABLE = _TOLERABLE - {DifferenceKind.CALL_ID} | {DifferenceKind.ARGUMENTS, DifferenceKind.CONTENT_TRIMMED}
+_NEVER = {DifferenceKind.OTHER, DifferenceKind.OTHER_FORM}
+_ALL_BUT_TEXT = (
+    frozenset(DifferenceKind) - _NEVER - {DifferenceKind.ROLE, DifferenceKind.CONTENT, DifferenceKind.CONTENT_TRIMMED}
+)
 
 STRICT = FieldMatcher(name="strict", accepted=frozenset())
 LOOSE_TOOL_CALL = FieldMatcher(name="loose_tool_call", accepted=_SPELLING)
-TOLERANT = FieldMatcher(name="tolerant", accepted=_TOLERABLE)
-ROLE_CONTENT_ONLY = FieldMatcher(name="role_content_only", accepted=_ALL_BUT_TEXT)
+TOLERANT = FieldMatcher(name="tolerant", accepted=_TOLERABLE, accepted_by_ids=_REWRITABLE)
+ROLE_CONTENT_ONLY = FieldMatcher(name="role_content_only", accepted=_ALL_BUT_TEXT, accepted_by_ids=_REWRITABLE)
 
 MATCHERS: Mapping[str, FieldMatcher] = {
     matcher.name: matcher for matcher in (STRICT, LOOSE_TOOL_CALL, TOLERANT, ROLE_CONTENT_ONLY)
@@ -159,6 +257,8 @@ class ImportedMatcher:
     name: str
     """Its import path."""
     function: Callable[[Message, Message], Any]
+    replies: ReplyRules = DEFAULT_RULES
+    """For the built-in matchers that it is compared with."""
 
     def match(self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Match:
         """Ask the function, and hold it to its contract."""
@@ -176,22 +276,45 @@ class ImportedMatcher:
                 matcher=self.name,
             )
         differences = tuple(find_differences(stored, replayed))
-        if verdict:
-            return Match(is_match=True, differences=differences) if differences else EQUAL
-        return Match(is_match=False, differences=differences or (_UNEXPLAINED,))
+        if not verdict:
+            return Match(is_match=False, differences=differences or (_UNEXPLAINED,))
+        _bind_ids(stored, replayed, pairs)
+        return Match(is_match=True, differences=differences) if differences else EQUAL
+
+    def match_reply(
+        self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs, forms: Collection[str]
+    ) -> Match:
+        """Ask the function: it alone decides."""
+        return self.match(stored, replayed, pairs)
 
 
 _UNEXPLAINED = Difference(kind=DifferenceKind.OTHER, field="message", stored="", replayed="")
 
 
-def load_matcher(selector: str) -> Matcher:
+def list_looser(matcher: Matcher) -> Iterator[tuple[str, Matcher]]:
+    """The settings that accept more than this matcher does, nearest first, each with the matcher that it makes."""
+    names, rules = list(MATCHERS), matcher.replies
+    if isinstance(matcher, FieldMatcher) and matcher.accepted_by_ids:
+        choices = list(OnRewrittenCalls)
+        for choice in choices[choices.index(rules.on_rewritten_calls) + 1 :]:
+            looser = replace(rules, on_rewritten_calls=choice)
+            yield f"--on-rewritten-calls {choice}", replace(matcher, replies=looser)
+    for name in names[names.index(matcher.name) + 1 :] if matcher.name in names else names:
+        yield f"--session-message-matcher {name}", replace(MATCHERS[name], replies=rules)
+
+
+def load_matcher(selector: str, replies: ReplyRules = DEFAULT_RULES) -> Matcher:
     """The matcher of that name, or the function at that import path (``package.module.function``).
+
+    Args:
+        selector: what ``--session-message-matcher`` says.
+        replies: what the matcher goes by where a stored reply stands.
 
     Raises:
         ConfigError: neither a built-in name nor the path of a plain function.
     """
     if selector in MATCHERS:
-        return MATCHERS[selector]
+        return replace(MATCHERS[selector], replies=replies)
     module_name, _, function_name = selector.replace(":", ".").rpartition(".")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
@@ -201,7 +324,7 @@ def load_matcher(selector: str) -> Matcher:
         raise _unusable(selector, "it is not a function")
     if inspect.iscoroutinefunction(function):
         raise _unusable(selector, "it is a coroutine function, and matching does not wait")
-    return ImportedMatcher(name=selector, function=function)
+    return ImportedMatcher(name=selector, function=function, replies=replies)
 
 
 def _unusable(selector: str, why: str) -> ConfigError:

@@ -1,4 +1,4 @@
-"""Messages reduced to what a comparison may look at, and tool arguments as JSON values.
+"""Messages reduced to what a comparison may look at.
 
 Clients hand a message back in many spellings: a missing key, ``None``, ``""``, ``[]`` and a list of empty text parts
 are one value here; text parts equal their joined text; ``reasoning`` and ``reasoning_content`` are one field; keys
@@ -8,7 +8,6 @@ times as fast as it is digested, and of a replayed history all is held already.
 
 import json
 from dataclasses import dataclass, field
-from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, cast
 
@@ -88,20 +87,6 @@ def normalize(message: Message) -> NormalMessage:
     )
 
 
-def are_arguments_equal(left: str, right: str) -> bool:
-    """Whether two spellings are one JSON object by value and type; no arguments are the empty object.
-
-    1 equals 1.0, and numbers compare exactly, digit for digit. ``true`` is not 1, ``"1"`` is not 1. A text that is no
-    JSON object, repeats a key or holds NaN or Infinity equals only itself.
-    """
-    if left == right:
-        return True
-    try:
-        return _are_equal(_parse_object(left), _parse_object(right))
-    except (ValueError, ArithmeticError, RecursionError):
-        return False
-
-
 def _text(value: Any) -> str:
     if value is None:
         return ""
@@ -171,39 +156,3 @@ def _digest(of: NormalMessage) -> bytes:
     for call in of.calls:
         text += f"c{len(call.id)} {len(call.name)} {len(call.arguments)} {call.id}{call.name}{call.arguments}"
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _parse_object(text: str) -> dict[str, Any]:
-    if not text:
-        return {}
-    value = json.loads(
-        text,
-        object_pairs_hook=_build_object,
-        parse_int=Decimal,
-        parse_float=Decimal,
-        parse_constant=_refuse_constant,
-    )
-    if not isinstance(value, dict):
-        raise ValueError("the arguments of a tool call are a JSON object")
-    return cast("dict[str, Any]", value)
-
-
-def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    built = dict(pairs)
-    if len(built) != len(pairs):
-        raise ValueError("a key is repeated")
-    return built
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
-
-
-def _are_equal(left: Any, right: Any) -> bool:
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(_are_equal(value, right[key]) for key, value in left.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - parsed JSON
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(_are_equal, left, right))  # pyright: ignore[reportUnknownArgumentType] - parsed JSON
-    return bool(left == right)

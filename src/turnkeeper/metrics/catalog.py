@@ -53,6 +53,9 @@ METRICS: tuple[MetricRow, ...] = (
     _counter("turnkeeper_turns", "Turns recorded, by dialect and finish reason.", "dialect", "finish_reason"),
     _counter("turnkeeper_replies", "Replies handed over: sampled, joined or replayed.", "how"),
     _counter("turnkeeper_fields_dropped", "Request fields that reached no engine, by name.", "field"),
+    _counter(
+        "turnkeeper_rewritten_replies", "Turns that go on from a reply that came back rewritten, by kind.", "kind"
+    ),
     _counter("turnkeeper_errors", "Requests that ended in an error, by its code.", "code"),
     _counter("turnkeeper_limits_reached", "Requests refused because the server has all it may have.", "limit"),
     _counter("turnkeeper_tokens_sampled", "Tokens that engines reported as sampled."),

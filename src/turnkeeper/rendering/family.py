@@ -91,9 +91,14 @@ class Family:
     encoder: Encoder | None = None
     """Writes everything, where the checkpoint has no template."""
 
+    @property
+    def thinking_tags(self) -> tuple[str, str] | None:
+        """The markers before and behind reasoning; None where the format has none, or nobody knows."""
+        return (self.thinking.opening, self.thinking.closing) if self.thinking else None
+
     def list_inner_markers(self) -> tuple[str, ...]:
         """Every marker that stands inside messages: the named ones, and those of thinking and tool calls."""
-        thinking = (self.thinking.opening, self.thinking.closing) if self.thinking else ()
+        thinking = self.thinking_tags or ()
         tools = (self.tools.opening, self.tools.closing) if self.tools else ()
         return (*self.inner_markers, *thinking, *tools)
 

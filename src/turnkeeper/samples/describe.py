@@ -113,6 +113,7 @@ def describe_turn(view: SessionView, turn_id: TurnId) -> JsonObject:
     said: JsonObject = {
         "marks": dict(turn.completion.marks),
         "accepted": [difference.to_json() for difference in turn.accepted],
+        "rewritten": list(view.rewritten.get(turn_id, ())),
         "carried": turn.carried,
         "context_changed": turn.context_changed,
         "sampled_call_ids": dict(turn.completion.sampled_ids),

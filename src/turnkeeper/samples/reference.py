@@ -32,7 +32,8 @@ OWN_METADATA: tuple[tuple[str, str, str], ...] = (
         "turns",
         "",
         "one object a kept turn: `id`, `response_id`, `start` and `end` of its completion, its label, `agent`, "
-        "`model`, sampler, marks, `sampled_call_ids`, why, and its `reward` where the collect gave it one",
+        "`model`, sampler, marks, `sampled_call_ids`, why, and its `reward` where the collect gave it one; "
+        "`rewritten`: in what its reply [came back changed](../concepts/matching.md#replies-that-come-back-rewritten)",
     ),
     ("versions", "", "`{version, start, end}`: the weights that sampled each token; `version` is null where unknown"),
     ("masked", "", "`{reason, start, end}`: sampled tokens that carry no loss"),

@@ -33,6 +33,8 @@ class SessionView:
     """Turns whose reply never reached the agent in full."""
     untrained: frozenset[TurnId] = frozenset()
     """Turns for which the agent asked another model than those that are trained."""
+    rewritten: Mapping[TurnId, tuple[str, ...]] = field(default_factory=dict[TurnId, tuple[str, ...]])
+    """The kinds of rewriting of each turn whose reply came back rewritten."""
     mismatches: Mapping[TurnId, Sequence[JsonObject]] = field(default_factory=dict[TurnId, Sequence[JsonObject]])
     """``tito_session_mismatch`` of the path that ends at a leaf; leaves where nobody computed it are left out."""
     messages: Mapping[TurnId, tuple[Message, ...]] = field(default_factory=dict[TurnId, tuple[Message, ...]])
@@ -73,6 +75,7 @@ def view_session(
         labels=tuple(forest.label(turn.id) for turn in turns),
         askings=tuple(forest.asking(turn.id) for turn in turns),
         leaves=leaves,
+        rewritten={turn.id: kinds for turn in turns if (kinds := tuple(map(str, forest.rewritten(turn.id))))},
         undelivered=frozenset(turn.id for turn in turns if not session.is_delivered(turn.id)),
         untrained=untrained,
         mismatches=mismatches or {},

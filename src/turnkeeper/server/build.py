@@ -29,7 +29,7 @@ from turnkeeper.fleet.update import is_success
 from turnkeeper.fleet.verdict import Verdict
 from turnkeeper.generation import Gate, RunnerOptions, TurnRunner
 from turnkeeper.jsontypes import JsonObject, Message, is_object
-from turnkeeper.matching import load_matcher
+from turnkeeper.matching import ReplyRules, load_matcher
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Checkpoint, Renderer, Tokenizer, build_renderer
 from turnkeeper.routing import RoutingShape, read_routing_shape
@@ -164,7 +164,12 @@ def join_service(
             forward=partial(call_engines, client, config.engine.backend_url, config.engine.engine),
         ),
         renderer=renderer,
-        matcher=load_matcher(config.history.session_message_matcher),
+        matcher=load_matcher(
+            config.history.session_message_matcher,
+            ReplyRules(
+                thinking_tags=renderer.family.thinking_tags, on_rewritten_calls=config.history.on_rewritten_calls
+            ),
+        ),
         reader=SessionReader(
             renderer=renderer,
             options=CollectOptions(

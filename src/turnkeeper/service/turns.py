@@ -10,6 +10,7 @@ anything is written. ``_run`` is a task of its own: a turn outlives its connecti
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -32,6 +33,8 @@ from turnkeeper.service.prompt import join_prompt, render_prompt
 from turnkeeper.service.reply import build_reply
 from turnkeeper.service.request import ResolvedRequest, decide_retry, resolve_request
 from turnkeeper.service.waiter import RecordedReply, TextDelta, Waiter
+
+logger = logging.getLogger("turnkeeper.turns")
 
 StoreTurn: TypeAlias = Callable[[SessionEntry, Turn], Awaitable[None]]
 """Makes a turn durable before it becomes visible; what it raises fails the turn and leaves the session as it was."""
@@ -185,6 +188,9 @@ class TurnService:
             await self._store_turn(entry, prepared)
             entry.session.append(pending, prepared)
             entry.add_turn(prepared)
+        if prepared.rewrite is not None:
+            kinds = ", ".join(prepared.rewrite.kinds)
+            logger.info("session %s: the reply of turn %s came back rewritten: %s", entry.id, prepared.parent, kinds)
         self._metrics.count("turnkeeper_replies", how="sampled")
         return prepared
 

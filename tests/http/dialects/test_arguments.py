@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dialectkit import TEXTS, VALUES
 from turnkeeper.http.dialects.arguments import RAW_KEY, read_arguments, write_arguments
 from turnkeeper.http.jsonbody import encode_json
-from turnkeeper.matching.normal import are_arguments_equal
+from turnkeeper.matching.arguments import are_arguments_equal
 
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=3), st.sampled_from([None, 1]))
