@@ -137,7 +137,7 @@ class JsonToolFormat:
 
 
 def _read_call(text: str, position: int) -> Section | None:
-    found = scan_object_at(text, position)
+    found = scan_object(text, position)
     if found is None or not set(found.members) <= {"name", "arguments"}:
         return None
     name = found.members.get("name")
@@ -171,13 +171,7 @@ _DECODER = json.JSONDecoder()
 _SPACE = " \t\r\n"
 
 
-def scan_object(text: str) -> Mapping[str, Member] | None:
-    """The members of a JSON object, each with its own spelling; None when the text is not exactly one object."""
-    found = scan_object_at(text, 0)
-    return found.members if found and skip_space(text, found.end) == len(text) else None
-
-
-def scan_object_at(text: str, position: int) -> ScannedObject | None:
+def scan_object(text: str, position: int) -> ScannedObject | None:
     """The JSON object that begins at a place of a text, behind whitespace; None when none does.
 
     A key that comes twice makes it None: which one was meant is not ours to say.

@@ -23,7 +23,7 @@ from turnkeeper.rendering.blockformat import BlockFormat, BlockHeader, BlockKind
 from turnkeeper.rendering.family import Family
 from turnkeeper.rendering.message import OpenCalls, find_reasoning, get_role, get_text, get_tool_calls, write_arguments
 from turnkeeper.rendering.placement import Placement
-from turnkeeper.rendering.toolformat import ParsedToolCall, Section, scan_object_at
+from turnkeeper.rendering.toolformat import ParsedToolCall, Section, scan_object
 
 _RECIPIENT = re.compile(r"to=(?:functions\.)?(?P<name>[^\s<]+)")
 
@@ -39,7 +39,7 @@ def read_header(header: str) -> BlockHeader:
 
 def read_call(name: str, text: str, position: int) -> Section | None:
     """The body is the arguments, as they are spelled."""
-    found = scan_object_at(text, position)
+    found = scan_object(text, position)
     if found is None:
         return None
     call = ParsedToolCall(name=name, arguments=text[position : found.end].strip())

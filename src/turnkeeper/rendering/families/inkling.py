@@ -29,7 +29,7 @@ from turnkeeper.rendering.message import (
     get_tool_calls,
     write_json,
 )
-from turnkeeper.rendering.toolformat import ParsedToolCall, Section, scan_object_at
+from turnkeeper.rendering.toolformat import ParsedToolCall, Section, scan_object
 
 _EFFORTS = {"none": 0.0, "minimal": 0.1, "low": 0.2, "medium": 0.7, "high": 0.9, "max": 0.99}
 _DEFAULT_EFFORT = 0.9
@@ -135,7 +135,7 @@ def read_header(header: str) -> BlockHeader:
 
 def read_call(name: str, text: str, position: int) -> Section | None:
     """The body names the function again, and its arguments."""
-    found = scan_object_at(text, position)
+    found = scan_object(text, position)
     if found is None or not {"name", "args"} <= set(found.members):
         return None
     named, arguments = found.members["name"], found.members["args"]

@@ -28,7 +28,7 @@ from turnkeeper.rendering.toolformat import (
     Section,
     Segment,
     read_sections,
-    scan_object_at,
+    scan_object,
 )
 
 _MARKERS = {"user": "<|im_user|>", "assistant": "<|im_assistant|>"}
@@ -63,7 +63,7 @@ def _read_calls(text: str, position: int) -> Section | None:
     calls: list[ParsedToolCall] = []
     while match := _CALL_OPENING.match(text, position):
         named = _ID.fullmatch(match["id"])
-        found = scan_object_at(text, match.end())
+        found = scan_object(text, match.end())
         end = _CALL_CLOSING.match(text, found.end) if found else None
         if named is None or found is None or end is None:
             return None
