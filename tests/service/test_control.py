@@ -15,6 +15,7 @@ from turnkeeper.engines import EngineClient
 from turnkeeper.engines.control import Order, find_control
 from turnkeeper.errors import EngineError
 from turnkeeper.fleet import EngineWatch
+from turnkeeper.fleet.orders import OrderSender
 from turnkeeper.generation import Gate
 from turnkeeper.server.build import call_engines
 from turnkeeper.service.control import EngineControl
@@ -35,6 +36,10 @@ def make_control(answers: list[dict[str, Any]], calls: list[str]) -> EngineContr
     clock = ManualClock()
     gate = Gate(clock)
     return EngineControl(gate=gate, watch=EngineWatch(FakeEngine(), gate, clock), forward=forward)
+
+
+def give_orders(client: EngineClient, kind: EngineKind = EngineKind.AUTO) -> OrderSender:
+    return OrderSender(client, ManualClock(), kind=kind, timeout_s=10.0)
 
 
 async def test_a_pause_that_fails_on_one_engine_lets_the_others_go_on() -> None:
@@ -60,7 +65,9 @@ async def test_control_calls_go_to_the_workers_behind_a_router() -> None:
     client, router, worker = EngineClient(), ScriptedEngine(), ScriptedEngine()
     async with running(worker) as worker_url, running(router) as url:
         router.control_answers["/workers"] = (200, b'{"workers": [{"url": "' + worker_url.encode() + b'"}]}')
-        answers = await call_engines(client, [url], EngineKind.AUTO, lambda wire: wire.plan_pause(PauseMode.RETRACT))
+        answers = await call_engines(
+            client, give_orders(client), [url], lambda wire: wire.plan_pause(PauseMode.RETRACT)
+        )
     await client.close()
     assert answers == [{"url": worker_url, "ok": True, "error": None}]
     assert (worker.is_paused, router.is_paused) == (True, False)
@@ -69,10 +76,11 @@ async def test_control_calls_go_to_the_workers_behind_a_router() -> None:
 @pytest.mark.parametrize("kind", [EngineKind.AUTO, EngineKind.VLLM])
 async def test_vllm_is_told_on_its_own_routes(kind: EngineKind) -> None:
     client, engine = EngineClient(), ScriptedVllm()
+    orders = give_orders(client, kind)
     async with running(engine) as url:
-        answers = await call_engines(client, [url + "/"], kind, lambda wire: wire.plan_pause(PauseMode.RETRACT))
+        answers = await call_engines(client, orders, [url + "/"], lambda wire: wire.plan_pause(PauseMode.RETRACT))
         assert engine.is_paused
-        await call_engines(client, [url], kind, lambda wire: wire.plan_continue())
+        await call_engines(client, orders, [url], lambda wire: wire.plan_continue())
         assert not engine.is_paused
     await client.close()
     assert answers == [{"url": url, "ok": True, "error": None}]
@@ -85,7 +93,10 @@ async def test_an_engine_that_refuses_is_named_with_its_answer() -> None:
     production.has_dev_routes = False
     async with running(production) as url, running(other) as other_url:
         answers = await call_engines(
-            client, [url, other_url], EngineKind.VLLM, lambda wire: wire.plan_pause(PauseMode.ABORT)
+            client,
+            give_orders(client, EngineKind.VLLM),
+            [url, other_url],
+            lambda wire: wire.plan_pause(PauseMode.ABORT),
         )
     await client.close()
     [answer] = answers

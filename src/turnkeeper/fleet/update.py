@@ -19,17 +19,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import cast
-
-import orjson
 
 from turnkeeper.choices import EngineKind, PauseMode
 from turnkeeper.clock import Clock
-from turnkeeper.engines.control import ControlCall, ControlWire, Order, find_control
-from turnkeeper.engines.net.client import EngineClient, HttpReply
-from turnkeeper.engines.refusal import read_error_text
+from turnkeeper.engines.control import ControlCall, Order
+from turnkeeper.engines.net.client import EngineClient
 from turnkeeper.errors import ConfigError, EngineError
-from turnkeeper.fleet.connect import detect_kind
+from turnkeeper.fleet.orders import OrderSender
 from turnkeeper.jsontypes import JsonObject
 
 
@@ -96,12 +92,9 @@ class EngineFleet:
         self.urls = tuple(url.rstrip("/") for url in urls)
         self.mode = mode
         self.is_colocated = is_colocated
-        self._wires = {} if kind is EngineKind.AUTO else dict.fromkeys(self.urls, find_control(kind))
+        self._orders = OrderSender(client, clock, kind=kind, timeout_s=timeout_s, idle_timeout_s=idle_timeout_s)
         self._servers = tuple(url.rstrip("/") for url in session_servers)
-        self._client = client
         self._clock = clock
-        self._timeout_s = timeout_s
-        self._idle_timeout_s = idle_timeout_s
 
     async def update_from_disk(
         self, model_path: str, version: str, *, train: Callable[[], Awaitable[None]] | None = None
@@ -122,7 +115,7 @@ class EngineFleet:
         began = self._clock.now()
         if self.is_colocated:
             for url in self.urls:
-                (await self._find_wire(url)).plan_release()  # refused before anything is paused
+                (await self._orders.find_wire(url)).plan_release()  # refused before anything is paused
         await self.pause()
         if self.is_colocated:
             await self._tell_all(lambda wire: wire.plan_release())
@@ -162,7 +155,7 @@ class EngineFleet:
         await self._tell_servers("/engine/continue", {"forward": False})
 
     async def _tell_servers(self, path: str, body: JsonObject) -> None:
-        await asyncio.gather(*(self._call(url, ControlCall(path=path, body=body)) for url in self._servers))
+        await asyncio.gather(*(self._orders.post(url, ControlCall(path=path, body=body)) for url in self._servers))
 
     async def _tell_all(self, order: Order) -> None:
         """The order to every engine at once; raises after all have answered."""
@@ -179,51 +172,4 @@ class EngineFleet:
 
     async def _tell_each(self, order: Order) -> list[BaseException | None]:
         """What each engine answered; None is well."""
-        return await asyncio.gather(*(self._tell(url, order) for url in self.urls), return_exceptions=True)
-
-    async def _tell(self, url: str, order: Order) -> None:
-        for call in order(await self._find_wire(url)):
-            await self._call(url, call)
-
-    async def _find_wire(self, url: str) -> ControlWire:
-        if url not in self._wires:
-            self._wires[url] = find_control(await detect_kind(url, self._client))
-        return self._wires[url]
-
-    async def _call(self, url: str, call: ControlCall) -> HttpReply:
-        deadline = self._clock.now() + self._idle_timeout_s
-        while True:
-            reply = await self._client.post_json(
-                f"{url}{call.path}", orjson.dumps(call.body), timeout_s=self._timeout_s
-            )
-            is_well = reply.status == 200 and is_success(reply)
-            is_busy = call.waits_for_idle and not is_well and reply.status in (200, 400)
-            if not is_busy or self._clock.now() >= deadline:
-                break
-            await self._clock.sleep(0.1)
-        if not is_well:
-            raise EngineError(
-                f"{url}{call.path} answered {reply.status}: {read_error_text(reply)}",
-                hint=_HINTS.get(call.path, ""),
-                url=url,
-            )
-        return reply
-
-
-_DEV_MODE = "vLLM has its control routes only with VLLM_SERVER_DEV_MODE=1"
-_HINTS = {
-    "/flush_cache": "turns are still in flight on the engine",
-    "/reset_prefix_cache": "turns are still in flight on the engine",
-    "/release_memory_occupation": "the engine must be idle: pause mode abort ends its turns",
-    "/pause?mode=abort": _DEV_MODE,
-    "/pause?mode=keep": _DEV_MODE,
-}
-
-
-def is_success(reply: HttpReply) -> bool:
-    """Whether a 200 is one: update and cache routes say ``"success": false`` inside."""
-    try:
-        value: object = orjson.loads(reply.body)
-    except orjson.JSONDecodeError:
-        return True
-    return not (isinstance(value, dict) and cast(JsonObject, value).get("success") is False)
+        return await asyncio.gather(*(self._orders.send(url, order) for url in self.urls), return_exceptions=True)

@@ -9,23 +9,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import orjson
-
-from turnkeeper.choices import EngineKind, TokenizerBackend
+from turnkeeper.choices import TokenizerBackend
 from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import Engine, EngineClient, build_parser
-from turnkeeper.engines.control import Order, find_control
+from turnkeeper.engines.control import Order
 from turnkeeper.engines.engine import ParseMessage
 from turnkeeper.engines.net.client import choose_pool_size, raise_file_limit
 from turnkeeper.errors import ConfigError, EngineError
 from turnkeeper.fleet import EngineWatch, connect_engines
-from turnkeeper.fleet.connect import Guard, detect_kind
+from turnkeeper.fleet.connect import Guard
+from turnkeeper.fleet.orders import OrderSender
 from turnkeeper.fleet.route import RouteKeeper
 from turnkeeper.fleet.route_check import Question, RouteReport, check_route, find_workers
-from turnkeeper.fleet.update import is_success
 from turnkeeper.fleet.verdict import Verdict
 from turnkeeper.generation import Gate, RunnerOptions, TurnRunner
 from turnkeeper.jsontypes import JsonObject, Message, is_object
@@ -161,7 +159,12 @@ def join_service(
         control=EngineControl(
             gate=gate,
             watch=watch,
-            forward=partial(call_engines, client, config.engine.backend_url, config.engine.engine),
+            forward=partial(
+                call_engines,
+                client,
+                OrderSender(client, clock, kind=config.engine.engine, timeout_s=CONTROL_TIMEOUT_S),
+                config.engine.backend_url,
+            ),
         ),
         renderer=renderer,
         matcher=load_matcher(
@@ -282,29 +285,20 @@ def _choose_pool_size(config: ResolvedConfig) -> int:
         return size
 
 
-async def call_engines(client: EngineClient, urls: Sequence[str], kind: EngineKind, order: Order) -> list[JsonObject]:
+async def call_engines(
+    client: EngineClient, orders: OrderSender, urls: Sequence[str], order: Order
+) -> list[JsonObject]:
     """Give an order to each engine in turn, to each worker for a router; stops at the first that fails."""
     answers: list[JsonObject] = []
     behind = [await find_workers(url.rstrip("/"), client) or (url.rstrip("/"),) for url in urls]
     for url in (worker for workers in behind for worker in workers):
-        error = await _tell_engine(client, url, kind, order)
-        answers.append({"url": url, "ok": error is None, "error": error})
-        if error is not None:
+        try:
+            await orders.send(url, order)
+        except EngineError as error:
+            answers.append({"url": url, "ok": False, "error": error.message})
             break
+        answers.append({"url": url, "ok": True, "error": None})
     return answers
-
-
-async def _tell_engine(client: EngineClient, url: str, kind: EngineKind, order: Order) -> str | None:
-    """What went wrong; None is well."""
-    try:
-        found = await detect_kind(url, client) if kind is EngineKind.AUTO else kind
-        for call in order(find_control(found)):
-            reply = await client.post_json(f"{url}{call.path}", orjson.dumps(call.body), timeout_s=CONTROL_TIMEOUT_S)
-            if reply.status != 200 or not is_success(reply):
-                return f"{call.path} answered {reply.status} {reply.excerpt()}"
-    except EngineError as error:
-        return error.message
-    return None
 
 
 def _build_runner_options(config: ResolvedConfig, renderer: Renderer, checkpoint_config: JsonObject) -> RunnerOptions:
