@@ -21,6 +21,7 @@ from turnkeeper.engines.meta import build_generation, read_ids
 from turnkeeper.engines.net.client import EngineClient, HttpReply
 from turnkeeper.engines.net.large_reply import iter_body
 from turnkeeper.engines.net.sse import DONE, DataLines
+from turnkeeper.engines.offload import offload
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import Body, JsonReply, ReplyBody, expect_object, parse_reply
 from turnkeeper.engines.sglang.chat import (
@@ -217,7 +218,7 @@ class SglangGenerateEngine(SglangEngine):
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
         """Generate one reply; it is streamed where ``on_ids`` is given."""
         if on_ids is not None:
-            reply = await self._stream(request, on_ids)
+            found = parse_generate_reply(await self._stream(request, on_ids), request, self.url, self._parse)
         else:
             body = ReplyBody()
             raw = await self._client.call_into(
@@ -229,8 +230,11 @@ class SglangGenerateEngine(SglangEngine):
             )
             if raw.status != 200:
                 raise build_status_error(raw, len(request.prompt_ids))
-            reply = parse_reply(body, self.url)
-        found = parse_generate_reply(reply, request, self.url, self._parse)
+
+            def read() -> Generation:
+                return parse_generate_reply(parse_reply(body, self.url), request, self.url, self._parse)
+
+            found = await offload(read, len(body.text))
         return replace(found, dropped_fields=find_dropped(request, Wire.GENERATE))
 
     async def _stream(self, request: GenerateRequest, on_ids: IdsSink) -> JsonReply:
