@@ -2,9 +2,11 @@
 
 1. An application comes out of a namespace, and serves.
 2. What cannot work is raised before anything is built.
-3. The entry points are what a spawned process can be given.
+3. The entry points are what a spawned process can be given, and what a command runs.
+4. The configuration of one server takes the place of a namespace and its engine.
 """
 
+import json
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +18,7 @@ import pytest
 from turnkeeper.errors import ArgumentErrors
 from turnkeeper.testing.serve import running
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
-from turnkeeper.trainer import SessionServer, run_session_server
+from turnkeeper.trainer import SessionServer, main, run_session_server
 
 NAMESPACE: dict[str, Any] = {
     "hf_checkpoint": shipped_checkpoint(),
@@ -72,3 +74,36 @@ def test_a_namespace_needs_a_checkpoint_and_a_pause_mode() -> None:
 
 def test_the_entry_point_can_be_given_to_a_spawned_process() -> None:
     assert pickle.loads(pickle.dumps(run_session_server)) is run_session_server
+
+
+async def test_an_application_comes_out_of_a_configuration_alone() -> None:
+    config = NAMESPACE | {"backend_url": "http://127.0.0.1:9", "instance_id": "abc", "host": "127.0.0.1", "port": 1}
+    server = SessionServer(SimpleNamespace(**config))
+    assert server.backend_url == "http://127.0.0.1:9"
+    async with running(server.app) as url, httpx.AsyncClient(base_url=url) as client:
+        health = (await client.get("/health")).json()
+        body = {"evaluation": False, "temperature": 1.0, "top_p": 1.0, "top_k": -1}
+        created = await client.post("/sessions", json=body)
+    assert health["session_server_instance_id"] == "abc"
+    assert (created.status_code, list(created.json())) == (200, ["session_id"])
+
+
+COMMANDS = {
+    "no configuration": ([], "--config-json"),
+    "no JSON": (["--config-json", "{"], "not a JSON object"),
+    "no object": (["--config-json", "[]"], "not a JSON object"),
+    "another flag": (["--config-json", "{}", "--port", "1"], "--port"),
+    "what cannot work": (
+        ["--config-json", json.dumps({"backend_url": "http://127.0.0.1:9", "hf_checkpoint": "/c"})],
+        "pause_generation_mode",
+    ),
+    "no engine": (["--config-json", "{}"], "backend_url"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "named"), COMMANDS.values(), ids=COMMANDS.keys())
+def test_a_command_says_what_cannot_work(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert named in capsys.readouterr().err

@@ -1,12 +1,22 @@
 """For trainers that own the command line and start the session server themselves.
 
 Everything here takes the trainer's own namespace; `turnkeeper.config.namespace` says what it must have.
+
+``python -m turnkeeper.trainer --config-json JSON`` serves what the JSON object configures, for trainers that start a
+session server by its command.
 """
 
+import argparse
+import json
 import logging
+import sys
+from collections.abc import Sequence
+from types import SimpleNamespace
 
 from turnkeeper.config.namespace import miles_validate_args, resolve_namespace, validate_args
 from turnkeeper.config.parser import add_arguments
+from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.errors import ConfigError
 from turnkeeper.http.app import build_app
 from turnkeeper.server.build import build_service
 from turnkeeper.server.workers import serve_workers
@@ -17,20 +27,20 @@ logger = logging.getLogger("turnkeeper")
 class SessionServer:
     """A session server as an ASGI application, for whoever serves it."""
 
-    def __init__(self, args: object, backend_url: str) -> None:
+    def __init__(self, args: object, backend_url: str | None = None) -> None:
         """Build the application, and log what is risky.
 
         Args:
-            args: the trainer's namespace.
+            args: the trainer's namespace, or without ``backend_url`` the configuration of one session server.
             backend_url: the engine or router that generates; several stand with spaces between.
 
         Raises:
             ConfigError: `ArgumentErrors` with everything that cannot work, or a checkpoint that cannot be read.
         """
-        self.config = resolve_namespace(args, tuple(backend_url.split()))
+        self.config = _resolve(args, backend_url)
         for warning in self.config.warnings:
             logger.warning("%s", warning)
-        self.backend_url = backend_url
+        self.backend_url = " ".join(self.config.engine.backend_url)
         self.app = build_app(build_service(self.config))
 
     @property
@@ -39,11 +49,11 @@ class SessionServer:
         return self.config.use_addition_r3
 
 
-def run_session_server(args: object, backend_url: str) -> None:
+def run_session_server(args: object, backend_url: str | None = None) -> None:
     """Serve until this process is told to end; the target of a spawned process.
 
     Args:
-        args: the trainer's namespace.
+        args: the trainer's namespace, or without ``backend_url`` the configuration of one session server.
         backend_url: the engine or router that generates; several stand with spaces between.
 
     Raises:
@@ -51,9 +61,41 @@ def run_session_server(args: object, backend_url: str) -> None:
         OSError: the address cannot be bound.
         SystemExit: one of several processes failed; with its status.
     """
-    status = serve_workers(resolve_namespace(args, tuple(backend_url.split())))
+    status = serve_workers(_resolve(args, backend_url))
     if status:
         raise SystemExit(status)
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve as a command until this process is told to end.
+
+    Args:
+        arguments: the words behind the command's name; None reads the process's own.
+
+    Raises:
+        SystemExit: with status 2 where the configuration cannot work.
+    """
+    parser = argparse.ArgumentParser(prog="python -m turnkeeper.trainer", allow_abbrev=False)
+    parser.add_argument("--config-json", required=True, type=_parse_config, metavar="JSON")
+    try:
+        run_session_server(parser.parse_args(arguments).config_json)
+    except ConfigError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(2) from error
+
+
+def _parse_config(text: str) -> SimpleNamespace:
+    try:
+        return SimpleNamespace(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"not a JSON object: {error}") from error
+
+
+def _resolve(args: object, backend_url: str | None) -> ResolvedConfig:
+    return resolve_namespace(args, None if backend_url is None else tuple(backend_url.split()))
+
+
 __all__ = ["SessionServer", "add_arguments", "miles_validate_args", "run_session_server", "validate_args"]
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,9 @@
 2. What miles calls or fills in otherwise is understood, and none of its modules is imported.
 3. A namespace that turns a session server on needs hf_checkpoint and pause_generation_mode.
 4. `validate_args` raises everything that cannot work at once, and logs what is only risky.
+5. A namespace that names its instance, or its port as a number, is that of one server, whatever it says of workers.
+6. The configuration of one server is read under its own names, and names its engines.
+7. What is asked for and not done here is refused with what to do instead.
 """
 
 import argparse
@@ -19,6 +22,7 @@ import pytest
 from turnkeeper.choices import HistoryKind, PauseMode
 from turnkeeper.config.load import Source
 from turnkeeper.config.namespace import (
+    UNSERVED,
     miles_validate_args,
     options_from_namespace,
     resolve_namespace,
@@ -187,3 +191,126 @@ LORA: dict[str, tuple[dict[str, Any], str | None]] = {
 @pytest.mark.parametrize(("attributes", "name"), LORA.values(), ids=LORA.keys())
 def test_an_adapter_that_is_trained_is_sampled_with(attributes: dict[str, Any], name: str | None) -> None:
     assert resolve_namespace(SimpleNamespace(**BARE, **attributes), ()).engine.lora_name == name
+
+
+SERVERS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "nothing": ({}, (30100,)),
+    "workers alone": ({"session_server_workers": 3}, (30100, 30101, 30102)),
+    "workers from a flag's port": ({"session_server_port": [31000], "session_server_workers": 2}, (31000, 31001)),
+    "workers on free ports": ({"session_server_port": 0, "session_server_workers": 2}, (0, 0)),
+    "its port": ({"session_server_port": 31007, "session_server_workers": 32}, (31007,)),
+    "its port as text": ({"session_server_port": "31007", "session_server_workers": 32}, (31007,)),
+    "its instance": ({"session_server_instance_id": "r-7", "session_server_workers": 32}, (30100,)),
+    "its instance on a free port": (
+        {"session_server_instance_id": "r-7", "session_server_port": 0, "session_server_workers": 2},
+        (0,),
+    ),
+    "its instance and a flag's port": (
+        {"session_server_instance_id": "r-7", "session_server_port": [31007], "session_server_workers": 4},
+        (31007,),
+    ),
+    "the last port there is": ({"session_server_port": 65535, "session_server_workers": 32}, (65535,)),
+}
+
+
+@pytest.mark.parametrize(("given", "ports"), SERVERS.values(), ids=SERVERS.keys())
+def test_one_server_among_several_serves_from_one_port(given: dict[str, Any], ports: tuple[int, ...]) -> None:
+    config = resolve_namespace(SimpleNamespace(**BARE | given), ())
+    assert config.ports == ports
+    assert config.server.session_server_workers == len(ports)
+
+
+def test_workers_of_the_environment_are_not_those_of_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNKEEPER_SESSION_SERVER_WORKERS", "4")
+    assert resolve_namespace(SimpleNamespace(**BARE, session_server_port=31007), ()).ports == (31007,)
+    assert len(resolve_namespace(SimpleNamespace(**BARE), ()).ports) == 4
+
+
+CONFIG: dict[str, Any] = {
+    "host": "10.0.0.1",
+    "port": 31007,
+    "instance_id": "run-7",
+    "backend_url": "http://e:1",
+    "timeout": 900.0,
+    "hf_checkpoint": "/c",
+    "chat_template_path": None,
+    "tito_model": "glm53",
+    "apply_chat_template_kwargs": {"clear_thinking": False},
+    "use_rollout_routing_replay": True,
+    "use_rollout_indexer_replay": False,
+    "use_sampling_support_replay": False,
+    "sglang_output_store_backend": "none",
+    "sglang_speculative_algorithm": None,
+    "num_layers": 48,
+    "moe_router_topk": 8,
+    "save_debug_trajectory_data": None,
+    "lora_rank": 0,
+    "lora_adapter_path": None,
+    "lora_train_only": False,
+    "use_session_server": "v2",
+    "session_message_matcher": "strict",
+    "pause_generation_mode": "retract",
+    "custom_rollout_request_hook_path": None,
+    "custom_rollout_request_hook_args": {},
+    "session_sample_picker_path": "miles.rollout.session.v2.picker_hub.drop_retries",
+    "session_sample_postprocessor_path": "miles.rollout.session.v2.postprocessor_hub.default_postprocess",
+}
+"""What later trees of miles construct one session server of."""
+
+
+def test_the_configuration_of_one_server_is_understood() -> None:
+    config = resolve_namespace(SimpleNamespace(**CONFIG))
+    assert (config.server.session_server_ip, config.ports, config.instance_id) == ("10.0.0.1", (31007,), "run-7")
+    assert config.engine.backend_url == ("http://e:1",)
+    assert config.timeouts.engine_timeout_s == 900.0
+    assert config.history_kind is HistoryKind.TREE
+    assert config.model.tito_model == "glm53"
+    assert not any(name.split(".")[0] == "miles" for name in sys.modules)
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"),
+    [
+        pytest.param({"timeout": None}, 1800.0, id="neither"),
+        pytest.param({"timeout": None, "engine_timeout": 70}, 70.0, id="ours"),
+        pytest.param({"engine_timeout": 70}, 70.0, id="ours-wins"),
+    ],
+)
+def test_our_names_win_in_a_configuration_too(changes: dict[str, Any], seconds: float) -> None:
+    assert resolve_namespace(SimpleNamespace(**CONFIG | changes)).timeouts.engine_timeout_s == seconds
+
+
+def test_names_of_a_configuration_mean_nothing_in_a_namespace() -> None:
+    namespace = SimpleNamespace(**BARE, host="10.0.0.1", port=5, timeout=3, instance_id="x", backend_url="http://x:1")
+    config = resolve_namespace(namespace, ("http://e:1",))
+    assert (config.server.session_server_ip, config.ports) == ("127.0.0.1", (30100,))
+    assert (config.engine.backend_url, config.timeouts.engine_timeout_s) == (("http://e:1",), 1800.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "urls"),
+    [
+        pytest.param("http://e:1 http://e:2", ("http://e:1", "http://e:2"), id="text"),
+        pytest.param(["http://e:1", "http://e:2"], ("http://e:1", "http://e:2"), id="list"),
+    ],
+)
+def test_a_configuration_names_its_engines(url: Any, urls: tuple[str, ...]) -> None:
+    assert resolve_namespace(SimpleNamespace(**CONFIG | {"backend_url": url})).engine.backend_url == urls
+
+
+@pytest.mark.parametrize("url", [None, "", []])
+def test_a_configuration_without_an_engine_is_refused(url: object) -> None:
+    with pytest.raises(ArgumentErrors, match="give backend_url"):
+        resolve_namespace(SimpleNamespace(**CONFIG | {"backend_url": url}))
+
+
+ASKED = {"use_sampling_support_replay": True, "sglang_output_store_backend": "mooncake"}
+
+
+@pytest.mark.parametrize("name", UNSERVED)
+def test_what_is_not_done_here_is_refused(name: str) -> None:
+    asked = SimpleNamespace(**BARE | {"use_session_server": "v1", name: ASKED[name]})
+    for check in (validate_args, lambda namespace: resolve_namespace(namespace, ())):
+        with pytest.raises(ArgumentErrors, match=f"^{name} {ASKED[name]}: "):
+            check(asked)
+    validate_args(SimpleNamespace(**BARE | {"tito_model": "default", "use_session_server": False, name: ASKED[name]}))

@@ -1,6 +1,7 @@
 """Routing rows from the engine's wire to the samples, through the whole server.
 
-1. Which rows are asked for: by pause mode, at every turn, retry and branch; nothing at all without routing replay.
+1. Which rows are asked for: by pause mode, at every turn, retry and branch; nothing at all without routing replay
+   or in an evaluation session, which says that it is one.
 2. Which rows are kept: those of the forwards that sampled the tokens, or the newest payload where that is asked for.
 3. Rows that are missing, bad or recomputed: refused with the cause, or recorded and masked.
 4. However a sample is cut, it has one row less than tokens; the indexer's rows likewise.
@@ -108,6 +109,29 @@ async def test_nothing_is_asked_for_without_routing_replay(mode: PauseMode, vers
         (sample,) = await collect(site, session)
         assert sample.rollout_routed_experts is None
         assert sample.rollout_indexer_topk is None
+
+
+@HISTORIES
+@MODES
+async def test_an_evaluation_session_asks_for_no_rows_and_says_what_it_is(mode: PauseMode, version: str) -> None:
+    engine = build_engine()
+    options = {"use_session_server": version, "pause_generation_mode": mode, "use_rollout_indexer_replay": True}
+    async with running_site(engine, **options, **REPLAY) as site:
+        session = await site.create(evaluation=True, temperature=0.5, top_p=1, top_k=-1)
+        await say(site, session, await say(site, session, [], "a"), "b")
+        for request in engine.generations:
+            assert not {name for name in request.json if "routed" in name or "indexer" in name}
+            assert [request.json[name] for name in ("temperature", "top_p", "top_k")] == [0.5, 1, -1]
+        assert (await site.call("GET", session)).json()["metadata"]["turnkeeper"]["evaluation"] is True
+        (sample,) = await collect(site, session)
+        assert (sample.rollout_routed_experts, sample.rollout_indexer_topk) == (None, None)
+        assert sample.metadata["turnkeeper"]["evaluation"] is True
+
+        session = await site.create(evaluation=False)
+        await say(site, session, [], "a")
+        (sample,) = await collect(site, session)
+        assert sample.rollout_routed_experts is not None
+        assert "evaluation" not in sample.metadata["turnkeeper"]
 
 
 @MODES

@@ -11,7 +11,7 @@ def find_stop(renderer: Renderer, text: str, following: Message) -> str:
     """A history that ends in an assistant message, as it stood when that message had just been sampled."""
     family = renderer.family
     close = family.close or ""
-    if family.name == "glm47":
+    if family.name in ("glm47", "glm53"):
         return text + ("<|observation|>" if following.get("role") == "tool" else "<|user|>")
     if family.name == "gptoss":
         return text if text.endswith("<|call|>") else text.removesuffix("<|end|>") + "<|return|>"

@@ -105,6 +105,7 @@ TEMPLATES = {
     "qwen38small": ("trl", "qwen3_8"),
     "qwen4exp": ("trl", "qwen3_8"),
     "glm47": ("llama", "GLM-4.7-Flash"),
+    "glm53": ("llama", "GLM-4.7-Flash"),
     "nemotron3": ("trl", "nemotron_3_nano"),
     "kimi25": ("llama", "Kimi-K2-Thinking"),
     "minimax_m25": ("llama", "MiniMax-M2"),

@@ -80,7 +80,12 @@ def test_thinking_is_kept_past_a_user_message(family: str) -> None:
     assert all(thought in text for thought in ("first", "second", "third"))
 
 
-BOS = {"deepseekv32": "<｜begin▁of▁sentence｜>", "deepseekv4": "<｜begin▁of▁sentence｜>", "glm47": "[gMASK]"}
+BOS = {
+    "deepseekv32": "<｜begin▁of▁sentence｜>",
+    "deepseekv4": "<｜begin▁of▁sentence｜>",
+    "glm47": "[gMASK]",
+    "glm53": "[gMASK]",
+}
 
 
 @pytest.mark.parametrize("family", STABLE)

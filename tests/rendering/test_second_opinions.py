@@ -86,6 +86,7 @@ OPINIONS: dict[str, tuple[str, dict[str, Any], bool]] = {
     "qwen38small": ("Qwen38", {}, True),
     "qwen4exp": ("Qwen38", {}, True),
     "glm47": ("GLM5", {"clear_thinking": False}, True),
+    "glm53": ("GLM5", {"clear_thinking": False}, True),
     "nemotron3": ("Nemotron3", {"truncate_history_thinking": False}, True),
     "minimax_m25": ("MiniMaxM2", {}, False),
     "deepseekv4": ("DeepSeekV4", {"enable_thinking": True, "drop_thinking": False}, True),

@@ -3,6 +3,7 @@
 1. Every field may be left out or null; good values are kept.
 2. An unknown key or a bad value is refused by its name, and no session is made.
 3. ``on_truncated`` wins over the server's option, under both histories, and stands in the session's events.
+4. temperature, top_p and top_k are pins wherever they stand; in both places they have one value.
 """
 
 import pytest
@@ -37,6 +38,19 @@ GOOD: dict[str, tuple[JsonObject, NewSession]] = {
         ),
     ),
     "a fraction of a second": ({"ttl_s": 0.5}, NewSession(ttl_s=0.5)),
+    "a trainer's sampler": (
+        {"evaluation": False, "temperature": 0.8, "top_p": 0.9, "top_k": -1},
+        NewSession(temperature=0.8, top_p=0.9, top_k=-1),
+    ),
+    "greedy evaluation": (
+        {"evaluation": True, "temperature": 0},
+        NewSession(temperature=0, evaluation=True),
+    ),
+    "nulls of a trainer": ({"evaluation": None, "temperature": None, "top_p": None, "top_k": None}, NewSession()),
+    "pins of both places": (
+        {"sampling_params": {"seed": 1, "top_p": 1.0}, "temperature": 1.0, "top_p": 1},
+        NewSession(sampling_params={"seed": 1, "top_p": 1.0}, temperature=1.0, top_p=1),
+    ),
 }
 
 
@@ -70,6 +84,15 @@ BAD: dict[str, tuple[JsonObject, str]] = {
     "end unknown": ({"on_truncated": "open"}, "on_truncated must be 'close' or 'bridge', got 'open'"),
     "end true": ({"on_truncated": True}, "on_truncated"),
     "end as list": ({"on_truncated": ["bridge"]}, "on_truncated"),
+    "evaluation as text": ({"evaluation": "yes"}, "^evaluation must be a valid boolean, got 'yes'"),
+    "evaluation as number": ({"evaluation": 1}, "^evaluation must be a valid boolean"),
+    "hot": ({"temperature": "hot"}, "^temperature must be a number"),
+    "below 0": ({"temperature": -1}, "^temperature must be a number of at least 0"),
+    "top_p above 1": ({"top_p": 1.5}, "^top_p must be a number in"),
+    "top_k as fraction": ({"top_k": 0.5}, "^top_k must be a whole number"),
+    "top_k true": ({"top_k": True}, "^top_k must be a whole number"),
+    "another sampling field": ({"max_tokens": 5}, "^max_tokens is not a field"),
+    "two values": ({"sampling_params": {"top_k": 5}, "top_k": 4}, "^one top_k is expected, got 4 and"),
 }
 
 

@@ -117,6 +117,7 @@ class SessionClient:
         history: str | None = None,
         max_seq_len: int | None = None,
         on_truncated: str | None = None,
+        evaluation: bool | None = None,
     ) -> AsyncGenerator[SessionHandle]:
         """Open a session and delete it at the end of the block.
 
@@ -128,6 +129,7 @@ class SessionClient:
             max_seq_len: token limit of a path.
             on_truncated: ``close`` or ``bridge``: whether a turn that ended by length may be extended; None takes the
                 server's.
+            evaluation: True for a session that is measured and not trained.
 
         Raises:
             RequestError: the server refuses one of these.
@@ -140,6 +142,7 @@ class SessionClient:
             "history": history,
             "max_seq_len": max_seq_len,
             "on_truncated": on_truncated,
+            "evaluation": evaluation,
         }
         body = {name: value for name, value in given.items() if value is not None}
         async with aiohttp.ClientSession(timeout=self._timeout, headers=self._headers) as http:

@@ -25,13 +25,40 @@ ALIASES = {"engine_timeout": "miles_router_timeout"}
 TRAINERS_LORA_NAME = "miles_lora"
 """What miles calls the adapter that it trains, in the engines that it starts."""
 
+SERVER_ALIASES = {
+    "session_server_ip": "host",
+    "session_server_port": "port",
+    "session_server_instance_id": "instance_id",
+    "engine_timeout": "timeout",
+}
+"""The same for a configuration of one session server, where names as plain as these cannot mean anything else."""
+
+UNSERVED: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "use_sampling_support_replay": (
+        (False,),
+        "samples here carry no sampling masks, and training with a cut-off distribution needs them: sample with "
+        "top_p 1 and without top_k, or leave the replay of sampling support off",
+    ),
+    "sglang_output_store_backend": (
+        ("none",),
+        "routing rows are read out of the engine's replies here, and an output store keeps them elsewhere: leave it "
+        "at none",
+    ),
+}
+"""What a trainer may ask of its own session server and this one does not do: the values that do not ask for it, and
+what to do instead."""
+
 _TRAINERS_TEMPLATES = ("chat_template_utils", "templates")
 
 _logger = logging.getLogger("turnkeeper.config")
 
 
 def options_from_namespace(
-    namespace: object, *, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+    namespace: object,
+    *,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    aliases: Mapping[str, str] = ALIASES,
 ) -> Loaded:
     """Read the options that a namespace has.
 
@@ -39,11 +66,12 @@ def options_from_namespace(
         namespace: anything with attributes; those that are no option are left alone.
         environment: None reads the process's own.
         overrides: values by attribute that win over the namespace's.
+        aliases: other attributes under which options are looked up.
 
     Raises:
         ArgumentErrors: every value that is not of its option, with its attribute.
     """
-    names = {option.attribute: _find_name(namespace, option.attribute) for option in OPTIONS}
+    names = {option.attribute: _find_name(namespace, option.attribute, aliases) for option in OPTIONS}
     given = {attribute: _read(namespace, name) for attribute, name in names.items()}
     if _is_trainers_template(given["chat_template_path"]):
         given["chat_template_path"] = None
@@ -67,29 +95,68 @@ def validate_args(namespace: argparse.Namespace | object) -> None:
     findings = check(loaded, Entry.TRAINER)
     for warning in (*loaded.warnings, *findings.warnings):
         _logger.warning(warning)
-    if findings.errors:
-        raise ArgumentErrors("\n".join(findings.errors))
+    unserved = find_unserved(namespace) if loaded.settings.server.use_session_server else ()
+    if errors := (*findings.errors, *unserved):
+        raise ArgumentErrors("\n".join(errors))
 
 
 miles_validate_args = validate_args
 """The name that miles gives it."""
 
 
-def resolve_namespace(namespace: object, backend_urls: tuple[str, ...]) -> ResolvedConfig:
+def resolve_namespace(namespace: object, backend_urls: tuple[str, ...] | None = None) -> ResolvedConfig:
     """Resolve a trainer's arguments for a session server, which is on whether they say so or not.
+
+    Args:
+        namespace: the trainer's arguments, or a configuration of one session server.
+        backend_urls: the engines. None reads them from ``backend_url``, and the namespace as such a configuration:
+            it knows address, port, name and timeout of its server as ``host``, ``port``, ``instance_id`` and
+            ``timeout`` too.
 
     Raises:
         ArgumentErrors: everything that cannot work, a line each; also where ``hf_checkpoint`` or
             ``pause_generation_mode`` is missing.
     """
-    overrides: dict[str, Any] = {"backend_url": backend_urls}
+    urls = _read_urls(namespace) if backend_urls is None else backend_urls
+    aliases = ALIASES if backend_urls is not None else {**ALIASES, **SERVER_ALIASES}
+    overrides: dict[str, Any] = {"backend_url": urls}
     if not _read(namespace, "use_session_server"):
         overrides["use_session_server"] = "v1"
-    return resolve_checked(options_from_namespace(namespace, overrides=overrides), Entry.TRAINER)
+    if _is_one_server(namespace, aliases):
+        overrides["session_server_workers"] = 1
+    if unserved := find_unserved(namespace):
+        raise ArgumentErrors("\n".join(unserved))
+    return resolve_checked(options_from_namespace(namespace, overrides=overrides, aliases=aliases), Entry.TRAINER)
 
 
-def _find_name(namespace: object, attribute: str) -> str:
-    alias = ALIASES.get(attribute)
+def find_unserved(namespace: object) -> tuple[str, ...]:
+    """What the namespace asks for that this session server does not do, a message each."""
+    return tuple(
+        f"{name} {value}: {remedy}"
+        for name, (harmless, remedy) in UNSERVED.items()
+        if (value := _read(namespace, name)) is not None and value not in harmless
+    )
+
+
+def _is_one_server(namespace: object, aliases: Mapping[str, str]) -> bool:
+    """Whether the namespace is that of one server among several, which its trainer starts one by one.
+
+    It then names the server's instance, or its port as a number; flags give ports as a list, and 0 names none.
+    """
+    port = _read(namespace, _find_name(namespace, "session_server_port", aliases))
+    instance = _read(namespace, _find_name(namespace, "session_server_instance_id", aliases))
+    return instance is not None or (isinstance(port, int | str) and str(port) != "0")
+
+
+def _read_urls(namespace: object) -> tuple[str, ...]:
+    urls = _read(namespace, "backend_url")
+    if not urls:
+        raise ArgumentErrors("no engine to generate with: give backend_url, as an argument or in the configuration")
+    return tuple(urls.split()) if isinstance(urls, str) else tuple(urls)
+
+
+def _find_name(namespace: object, attribute: str, aliases: Mapping[str, str] = ALIASES) -> str:
+    alias = aliases.get(attribute)
     return alias if alias and _read(namespace, attribute) is None and _read(namespace, alias) is not None else attribute
 
 

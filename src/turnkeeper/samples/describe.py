@@ -64,6 +64,8 @@ def describe_own(
         own["cut"] = {"reason": str(cut.reason), "turns": cut.turns, "tokens": cut.tokens}
     if cut.past_truncation:
         own["past_truncation"] = True
+    if view.is_evaluation:
+        own["evaluation"] = True
     return own
 
 

@@ -39,6 +39,8 @@ class SessionView:
     """``tito_session_mismatch`` of the path that ends at a leaf; leaves where nobody computed it are left out."""
     messages: Mapping[TurnId, tuple[Message, ...]] = field(default_factory=dict[TurnId, tuple[Message, ...]])
     """All messages of the path that ends at a leaf; empty unless they are to be saved with the samples."""
+    is_evaluation: bool = False
+    """Whether the session measures the policy, so that nothing of it is to be trained."""
 
     def trace(self, leaf: TurnId) -> tuple[Turn, ...]:
         """The path of a turn, root first."""
@@ -56,6 +58,7 @@ def view_session(
     mismatches: Mapping[TurnId, Sequence[JsonObject]] | None = None,
     with_messages: bool = False,
     train_models: Collection[str] = (),
+    is_evaluation: bool = False,
 ) -> SessionView:
     """Take the view of a session as it stands.
 
@@ -64,6 +67,7 @@ def view_session(
         mismatches: by leaf, where they were computed.
         with_messages: whether samples are to carry their messages (``save_debug_trajectory_data``).
         train_models: the models that are trained, by the names that agents ask for; empty for all.
+        is_evaluation: whether the session was opened as one.
     """
     forest = session.forest
     turns = forest.turns
@@ -80,6 +84,7 @@ def view_session(
         untrained=untrained,
         mismatches=mismatches or {},
         messages={leaf: forest.path_messages(leaf) for leaf in leaves} if with_messages else {},
+        is_evaluation=is_evaluation,
     )
 
 

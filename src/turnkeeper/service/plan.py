@@ -61,6 +61,7 @@ def plan_generation(
     session_id: SessionId,
     rid: str,
     limit_tokens: int | None,
+    is_evaluation: bool = False,
     config: ResolvedConfig,
 ) -> GenerationPlan:
     """Decide token budget, routing rows and everything else that the engine call needs.
@@ -74,6 +75,7 @@ def plan_generation(
         session_id: the routing key of the engine call.
         rid: names the engine call.
         limit_tokens: the most tokens of prompt and completion together; None for no limit.
+        is_evaluation: whether nothing of the session is trained, so that no rows are needed.
         config: says whether rows are asked for, and how.
 
     Raises:
@@ -82,7 +84,7 @@ def plan_generation(
     request, prompt_ids = resolved.request, join_prompt(pending, prompt)
     asked = request.sampling.get("max_tokens")
     budget = plan_budget(prompt_tokens=len(prompt_ids), asked_tokens=asked, limit_tokens=limit_tokens)
-    rows = _plan_rows(pending, prompt, config)
+    rows = None if is_evaluation else _plan_rows(pending, prompt, config)
     return GenerationPlan(
         prompt=prompt,
         engine_request=GenerateRequest(
@@ -96,7 +98,7 @@ def plan_generation(
             forwarded=request.forwarded,
             lora_name=config.engine.lora_name,
             rows=rows,
-            wants_indexer=config.routing.use_rollout_indexer_replay,
+            wants_indexer=config.routing.use_rollout_indexer_replay and not is_evaluation,
             trace=request.trace,
         ),
         held_rows=() if rows is None or rows.start_len is not None else _list_rows(session, pending),

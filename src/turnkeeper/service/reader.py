@@ -68,7 +68,12 @@ class SessionReader:
         return await asyncio.to_thread(work)
 
     def _view(self, entry: SessionEntry, **options: Any) -> SessionView:
-        return view_session(entry.session, train_models=self._config.history.train_models, **options)
+        return view_session(
+            entry.session,
+            train_models=self._config.history.train_models,
+            is_evaluation=entry.settings.evaluation,
+            **options,
+        )
 
     async def _account(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:
         """The session's metadata with the accounting that its samples would have now."""
@@ -109,6 +114,7 @@ class SessionReader:
             "metadata": entry.settings.metadata,
             "sampling_params": dict(entry.settings.pins),
             "on_truncated": str(entry.session.policy.on_truncated),
+            **({"evaluation": True} if entry.settings.evaluation else {}),
             "bytes": entry.size_bytes,
         }
         return build_metadata(

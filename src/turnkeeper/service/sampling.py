@@ -156,6 +156,15 @@ def parse_pins(value: Any) -> dict[str, Any]:
     return {**{FIELDS[name].name: None for name, pin in pinned.items() if pin is None}, **asked}
 
 
+def parse_sampling_field(name: str, value: Any) -> Any:
+    """One sampling field that stands alone, checked as a body's field would be.
+
+    Raises:
+        RequestError: a bad value.
+    """
+    return _read_reaching({name: value})[name]
+
+
 def apply_pins(
     sampling: Mapping[str, Any], pins: Mapping[str, Any], forwarded: Mapping[str, Any] | None = None
 ) -> PinnedSampling:

@@ -5,18 +5,38 @@ null means left out.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from turnkeeper.choices import HistoryKind, OnTruncated
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.service.sampling import parse_pins
+from turnkeeper.service.sampling import parse_pins, parse_sampling_field
+
+PINNED_FIELDS = ("temperature", "top_p", "top_k")
+"""Pins that may also stand beside ``sampling_params``, where trainers write them."""
 
 
 def _parse_pins(value: Any) -> dict[str, Any]:
     return {} if value is None else parse_pins(value)
+
+
+def _parse_pin(value: Any, info: ValidationInfo) -> Any:
+    return None if value is None else parse_sampling_field(info.field_name or "", value)
+
+
+def _read_false(value: Any) -> Any:
+    return False if value is None else value
 
 
 def _read_empty(value: Any) -> Any:
@@ -30,6 +50,14 @@ class NewSession(BaseModel):
 
     sampling_params: Annotated[Mapping[str, Any], PlainValidator(_parse_pins)] = Field(default_factory=dict[str, Any])
     """Pins: sampling fields that win over what the agent sends, under chat-completions names."""
+    temperature: Annotated[Any, PlainValidator(_parse_pin)] = None
+    """A pin, as in sampling_params."""
+    top_p: Annotated[Any, PlainValidator(_parse_pin)] = None
+    """A pin, as in sampling_params."""
+    top_k: Annotated[Any, PlainValidator(_parse_pin)] = None
+    """A pin, as in sampling_params."""
+    evaluation: Annotated[bool, BeforeValidator(_read_false)] = False
+    """Whether the session measures the policy and nothing of it is trained: its turns ask for no rows."""
     metadata: Annotated[JsonObject, BeforeValidator(_read_empty)] = Field(default_factory=dict[str, Any])
     """The creator's own data; given back as it came."""
     ttl_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -43,8 +71,23 @@ class NewSession(BaseModel):
 
     @property
     def pins(self) -> Mapping[str, Any]:
-        """The pinned sampling fields; empty where nothing is pinned."""
-        return self.sampling_params
+        """The pinned sampling fields of both places; empty where nothing is pinned."""
+        return {**self.sampling_params, **self._beside}
+
+    @property
+    def _beside(self) -> dict[str, Any]:
+        return {name: value for name in PINNED_FIELDS if (value := getattr(self, name)) is not None}
+
+    @model_validator(mode="after")
+    def _check_pins(self) -> Self:
+        for name, value in self._beside.items():
+            if name in self.sampling_params and self.sampling_params[name] != value:
+                raise RequestError(
+                    f"one {name} is expected, got {value!r} and sampling_params.{name}={self.sampling_params[name]!r}",
+                    hint="leave one of the two out",
+                    param=name,
+                )
+        return self
 
 
 def parse_new_session(body: JsonObject) -> NewSession:

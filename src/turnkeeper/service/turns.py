@@ -146,6 +146,7 @@ class TurnService:
             session_id=entry.id,
             rid=f"{entry.id[:8]}-{self._draw_bytes(12).hex()}",
             limit_tokens=choose_limit(entry.limit_tokens, self._context_length, *engine_limits),
+            is_evaluation=entry.settings.evaluation,
             config=self._config,
         )
 

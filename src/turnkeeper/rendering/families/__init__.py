@@ -5,7 +5,7 @@ import difflib
 from turnkeeper.errors import ConfigError
 from turnkeeper.rendering.families.deepseek import DEEPSEEKV4, DEEPSEEKV32
 from turnkeeper.rendering.families.default import DEFAULT
-from turnkeeper.rendering.families.glm import GLM47
+from turnkeeper.rendering.families.glm import GLM47, GLM53
 from turnkeeper.rendering.families.gptoss import GPTOSS
 from turnkeeper.rendering.families.inkling import INKLING
 from turnkeeper.rendering.families.kimi import KIMI25, KIMI26
@@ -26,6 +26,7 @@ FAMILIES: dict[str, Family] = {
         QWEN38SMALL,
         QWEN4EXP,
         GLM47,
+        GLM53,
         NEMOTRON3,
         KIMI25,
         KIMI26,

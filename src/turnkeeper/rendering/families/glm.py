@@ -1,4 +1,4 @@
-"""GLM-4.7 and the GLM-5 line: the next message's marker is the stop token.
+"""GLM-4.7, the GLM-5 line and GLM-5.3: the next message's marker is the stop token.
 
 Facts: the chat template of GLM-4.7-Flash (PyPI ``llama-cpp-python``). An assistant message has no end of its own: the
 model samples ``<|user|>`` or ``<|observation|>``, whichever it thinks comes next. ``clear_thinking=False`` keeps
@@ -6,6 +6,7 @@ earlier thinking.
 """
 
 import re
+from dataclasses import replace
 
 from turnkeeper.rendering.family import Family, Thinking
 from turnkeeper.rendering.xmlformat import XmlToolFormat
@@ -35,3 +36,12 @@ GLM47 = Family(
         ),
     ),
 )
+
+GLM53 = replace(
+    GLM47,
+    name="glm53",
+    models="GLM-5.3, GLM-5.3-Flash",
+    source="chat template of GLM-4.7-Flash (PyPI llama-cpp-python); reference trainer",
+    pinned={**GLM47.pinned, "enable_thinking": True},
+)
+"""A prompt of GLM-5.3 opens thinking whether it is on or off, so that it has to be on."""
