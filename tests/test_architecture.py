@@ -12,7 +12,7 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
 
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("ids", "jsontypes", "errors", "choices", "fields"),
+    ("ids", "jsontypes", "errors", "choices", "fields", "passthrough"),
     ("core", "matching", "rendering", "routing", "samples"),
     ("config", "clock", "store", "metrics", "client"),
     ("engines", "tiny"),
@@ -30,6 +30,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "cli": ("bench", "demo"),
     "samples": ("core", "routing"),
     "errors": (),
+    "passthrough": ("errors",),
     "fields": ("jsontypes",),
     "core": ("matching", "routing"),
 }
@@ -37,7 +38,19 @@ BESIDE: dict[str, tuple[str, ...]] = {
 core's turns and routing's rows; core asks a matcher, and a turn holds its patch of rows; the command line
 starts the demo and the bench; rendering makes the prompts of core's turns."""
 
-PURE = ("core", "matching", "rendering", "routing", "samples", "ids", "jsontypes", "errors", "choices", "fields")
+PURE = (
+    "core",
+    "matching",
+    "rendering",
+    "routing",
+    "samples",
+    "ids",
+    "jsontypes",
+    "errors",
+    "choices",
+    "fields",
+    "passthrough",
+)
 IMPURE_MODULES = {
     "asyncio",
     "socket",

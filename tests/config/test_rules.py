@@ -91,6 +91,22 @@ CASES = (
         says=("--forward-field top_k: the field reaches the engines",),
     ),
     Case(
+        id="passed_through/generates",
+        breaks={"pass_through": ["GET health_generate", "POST v1/completions"]},
+        holds={"pass_through": ["GET server_info", "post /v1/embeddings"]},
+        says=("--pass-through 'GET health_generate': a route that generates", "'POST v1/completions'"),
+    ),
+    Case(
+        id="passed_through/controls",
+        breaks={"pass_through": ["POST flush_cache", "DELETE server_info", "server_info"]},
+        holds={},
+        says=(
+            "'POST flush_cache': a route that controls",
+            "'DELETE server_info': write METHOD",
+            "'server_info': write",
+        ),
+    ),
+    Case(
         id="one_port",
         breaks={"session_server_port": [31000, 31004]},
         holds={"session_server_port": [31000]},

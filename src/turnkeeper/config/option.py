@@ -148,6 +148,7 @@ _METAVARS = {
     "session_server_ip": "ADDRESS",
     "session_server_port": "PORT",
     "api_key": "KEY",
+    "pass_through": "ROUTE",
 }
 _UNIT_METAVARS = {"s": "SECONDS", "bytes": "BYTES"}
 

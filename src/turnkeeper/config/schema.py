@@ -41,6 +41,12 @@ def _split(value: Any) -> Any:
     return (value,) if isinstance(value, int) else value
 
 
+def _split_lines(value: Any) -> Any:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.replace("\n", ",").split(",") if part.strip())
+    return value
+
+
 def _is_given(value: Any) -> Any:
     return value.lower() not in ("", "0", "false", "no", "off") if isinstance(value, str) else value
 
@@ -137,6 +143,8 @@ class Server(Section):
     """Create the session that a request names, if there is none."""
     allow_unrecorded: bool = False
     """Pass on requests to engine routes that generate tokens outside of any turn."""
+    pass_through: Annotated[tuple[str, ...], BeforeValidator(_split_lines)] = ()
+    """Method and path of an engine route that agents may call, such as `GET server_info`; repeat it for several."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe messages that are logged."""
 

@@ -92,7 +92,7 @@ def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
         RouteRow(
             methods=("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"),
             path="/sessions/{session_id}/{path:path}",
-            summary="Pass anything else through to the session's engine.",
+            summary="Pass a route of the list through to the session's engine.",
             app=Handler(routes.relay, service.count_error),
             is_listed=False,
         ),

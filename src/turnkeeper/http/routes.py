@@ -14,9 +14,9 @@ from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Sen
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.headers import read_session_key
 from turnkeeper.http.jsonbody import describe_json, encode_json, parse_optional_object
-from turnkeeper.http.passthrough import check_passage
 from turnkeeper.jsontypes import JsonObject, is_number, is_object
 from turnkeeper.metrics.metrics import CONTENT_TYPE
+from turnkeeper.passthrough import OpenRoute, find_passage, parse_open_route
 from turnkeeper.samples import Reward
 from turnkeeper.service.control import parse_pause_mode
 from turnkeeper.service.service import SessionService
@@ -47,6 +47,7 @@ class Routes:
 
     def __init__(self, service: SessionService) -> None:
         self._service = service
+        self._opened: frozenset[OpenRoute] = frozenset(map(parse_open_route, service.config.server.pass_through))
 
     async def create_session(self, exchange: Exchange) -> None:
         """``POST /sessions``."""
@@ -102,11 +103,12 @@ class Routes:
         self._check_key(exchange)
         session_id, path = exchange.path_params["session_id"], exchange.path_params["path"]
         self._service.get_session_id(session_id)
-        check_passage(path, allow_unrecorded=self._service.config.server.allow_unrecorded)
+        allow_unrecorded = self._service.config.server.allow_unrecorded
+        path = find_passage(exchange.method, path, opened=self._opened, allow_unrecorded=allow_unrecorded)
         with self._service.count_request():
             call = RelayRequest(
                 method=exchange.method,
-                path=quote(f"/{path.lstrip('/')}"),
+                path=quote(f"/{path}"),
                 query=exchange.query,
                 headers=exchange.header_items,
                 body=await exchange.read_body(self._service.config.limits.max_body_bytes),

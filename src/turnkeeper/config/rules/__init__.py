@@ -14,6 +14,7 @@ RULES: tuple[Rule, ...] = (
     server.engine_given,
     server.engine_address,
     server.forwarded_fields,
+    server.passed_through,
     server.one_port,
     server.some_workers,
     server.ports_exist,

@@ -6,6 +6,7 @@ from turnkeeper.config.option import OPTIONS
 from turnkeeper.config.rule import Entry, Situation, rule
 from turnkeeper.config.rules.run import JUDGED
 from turnkeeper.fields import Use, find_field, is_reaching
+from turnkeeper.passthrough import parse_open_route
 
 _HIGHEST_PORT = 65535
 
@@ -68,6 +69,25 @@ def forwarded_fields(at: Situation) -> str | None:
         if (row := find_field(name)) is not None and (is_reaching(row) or row.use in _NEVER_FORWARDED)
     ]
     return "\n".join(problems) or None
+
+
+@rule(when="`--pass-through` is given", must="each is a GET or POST route that neither generates nor controls")
+def passed_through(at: Situation) -> str | None:
+    """Open only what harms nobody."""
+    problems = [
+        f"--pass-through {route!r}: {problem}"
+        for route in at.settings.server.pass_through
+        if (problem := _explain_route(route))
+    ]
+    return "\n".join(problems) or None
+
+
+def _explain_route(route: str) -> str | None:
+    try:
+        parse_open_route(route)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _is_address(url: str) -> bool:

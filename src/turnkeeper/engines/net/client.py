@@ -10,6 +10,7 @@ client library become `EngineError`s. Knows no engine's wire. Large replies are 
 
 import asyncio
 import contextlib
+import re
 import resource
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from dataclasses import dataclass
@@ -40,12 +41,24 @@ _HOP_BY_HOP = {
     "upgrade",
 }
 _NOT_SENT = _HOP_BY_HOP | {"host", "content-length", "accept-encoding", "authorization", "x-api-key", "cookie"}
+_CHOOSES = re.compile(
+    r".*(worker|rout|rank|parallel|target|endpoint|instance|upstream|host|prefill|decod|backend|replica|shard|priority"
+    r"|tenant|user-id|session|smg|override|original|rewrite|forward|api-key|token).*|x-dp-.*|x-lora.*|via"
+)
+"""Headers by which a router or an engine chooses who answers, or takes a call for another one."""
 _NOT_RETURNED = _HOP_BY_HOP | {"server", "date", "content-length", "content-encoding", "set-cookie"}
 
 
 def select_request_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The client's headers that a relayed call may carry: framing, credentials and cookies stay behind."""
-    return [(name, value) for name, value in headers if name.lower() not in _NOT_SENT]
+    """The client's headers that a relayed call may carry.
+
+    Framing, credentials, cookies and whatever chooses a worker stay behind.
+    """
+    return [
+        (name, value)
+        for name, value in headers
+        if (low := name.lower().replace("_", "-")) not in _NOT_SENT and not _CHOOSES.fullmatch(low)
+    ]
 
 
 def select_reply_headers(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
