@@ -6,6 +6,7 @@
 4. What differs is named: the kind, the field, both values cut to an excerpt.
 5. Equal messages have equal digests, and share one.
 6. The settings beyond a matcher's are listed nearest first.
+7. A form that comes again is not compared again.
 """
 
 import re
@@ -18,7 +19,17 @@ import pytest
 from sessionkit import assistant, call, tool, user
 from turnkeeper.errors import ConfigError, MatcherError
 from turnkeeper.jsontypes import Message
-from turnkeeper.matching import MATCHERS, DifferenceKind, IdPairs, find_differences, load_matcher, normalize
+from turnkeeper.matching import (
+    MATCHERS,
+    DifferenceKind,
+    IdPairs,
+    NormalMessage,
+    ReplyRules,
+    list_differences,
+    list_looser,
+    load_matcher,
+    normalize,
+)
 
 ORDER = ("strict", "loose_tool_call", "tolerant", "role_content_only")
 NONE = "none"
@@ -286,7 +297,7 @@ def test_a_coroutine_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_difference_names_message_field_and_an_excerpt_of_both_values() -> None:
     long = "x" * 500
     stored, replayed = normalize(user(long + "stored" + long)), normalize(user(long + "replayed" + long))
-    (difference,) = find_differences(stored, replayed)
+    (difference,) = list_differences(stored, replayed)
     cut = difference.at(3)
     assert cut.index == 3
     assert re.fullmatch("…x+storedx+…", cut.stored)
@@ -303,14 +314,52 @@ def test_a_difference_names_message_field_and_an_excerpt_of_both_values() -> Non
 
 
 def test_an_excerpt_of_a_value_that_differs_at_its_start_has_nothing_before_it() -> None:
-    (difference,) = find_differences(normalize(user("a" + "x" * 500)), normalize(user("b")))
+    (difference,) = list_differences(normalize(user("a" + "x" * 500)), normalize(user("b")))
     cut = difference.at(0)
     assert cut.stored == "a" + "x" * 119 + "…"
     assert cut.replayed == "b"
 
 
+def test_a_form_that_comes_again_is_not_compared_again() -> None:
+    compared: list[str] = []
+
+    def compare(stored: NormalMessage, replayed: NormalMessage) -> str:
+        compared.append(replayed.content)
+        return f"{stored.content} {replayed.content}"
+
+    stored = normalize(user("u"))
+    told = [stored.recall(compare, normalize(user(text))) for text in ("a", "a", "b", "b", "a")]
+    assert told == ["u a", "u a", "u b", "u b", "u a"]
+    assert compared == ["a", "b", "a"]
+    assert stored.recall(lambda left, right: left.content, normalize(user("a"))) == "u"
+
+
+def test_what_a_form_is_compared_with_is_its_own_stored_message() -> None:
+    one, other = normalize(calls('{"a": 1}')), normalize(calls('{"a":2}'))
+    replayed = normalize(calls('{"a":1}'))
+    for _ in range(2):
+        assert [each.kind for each in list_differences(one, replayed)] == [DifferenceKind.ARGUMENTS_SPELLING]
+        assert [each.kind for each in list_differences(other, replayed)] == [DifferenceKind.ARGUMENTS]
+
+
+@pytest.mark.parametrize(
+    ("matcher", "settings"),
+    [
+        ("strict", ["loose_tool_call", "tolerant", "role_content_only"]),
+        ("loose_tool_call", ["tolerant", "role_content_only"]),
+        ("tolerant", ["always", "role_content_only"]),
+        ("role_content_only", ["always"]),
+    ],
+)
+def test_the_settings_beyond_a_matchers_are_listed_nearest_first(matcher: str, settings: list[str]) -> None:
+    rules = ReplyRules(thinking_tags=("<t>", "</t>"))
+    looser = list(list_looser(load_matcher(matcher, rules)))
+    assert [setting.split()[1] for setting, _ in looser] == settings
+    assert {each.replies.thinking_tags for _, each in looser} == {("<t>", "</t>")}
+
+
 def test_equal_messages_have_no_difference() -> None:
-    assert list(find_differences(normalize(user("u")), normalize(user("u")))) == []
+    assert list_differences(normalize(user("u")), normalize(user("u"))) == ()
 
 
 def test_the_call_ids_of_a_message_are_those_of_its_calls_and_of_what_it_answers() -> None:

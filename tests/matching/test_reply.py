@@ -16,6 +16,7 @@ from sessionkit import assistant, call, user
 from turnkeeper.choices import OnRewrittenCalls
 from turnkeeper.jsontypes import Message
 from turnkeeper.matching import MATCHERS, DifferenceKind, IdPairs, Match, ReplyRules, RewriteKind, normalize
+from turnkeeper.matching.matcher import ImportedMatcher
 
 ORDER = ("strict", "loose_tool_call", "tolerant", "role_content_only")
 NONE = "none"
@@ -240,6 +241,21 @@ def test_a_match_by_ids_tells_every_difference() -> None:
     ]
     assert given.rewrite is not None
     assert given.rewrite.kinds == (RewriteKind.KEYS_ADDED, RewriteKind.TEXT_LEFT_OUT)
+
+
+def test_a_function_by_import_path_decides_alone_also_about_replies() -> None:
+    def same_names(stored: Message, replayed: Message) -> bool:
+        return [each["function"]["name"] for each in stored["tool_calls"]] == [
+            each["function"]["name"] for each in replayed["tool_calls"]
+        ]
+
+    matcher, pairs = ImportedMatcher(name="tests.same_names", function=same_names), IdPairs()
+    renamed = replied(tool_calls=[call("Edit", ADDED, "x"), call("Bash", "{}", "c2")])
+    given = matcher.match_reply(normalize(STORED), normalize(renamed), pairs, ("f",))
+    assert (given.is_match, given.rewrite) == (True, None)
+    assert dict(pairs.stored_of) == {"x": "c1", "c2": "c2"}
+    fewer = replied(tool_calls=[call("Edit", EDIT, "c1")])
+    assert not matcher.match_reply(normalize(STORED), normalize(fewer), IdPairs(), ()).is_match
 
 
 def test_other_messages_than_assistants_have_no_place_of_a_reply() -> None:

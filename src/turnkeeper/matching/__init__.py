@@ -1,7 +1,7 @@
 """Is this the stored message? Matchers, and in what two messages differ."""
 
 from turnkeeper.matching.arguments import RewriteKind
-from turnkeeper.matching.difference import Difference, DifferenceKind, find_differences
+from turnkeeper.matching.difference import Difference, DifferenceKind, list_differences
 from turnkeeper.matching.matcher import MATCHERS, TOLERANT, IdPairs, Match, Matcher, list_looser, load_matcher
 from turnkeeper.matching.normal import NormalMessage, normalize
 from turnkeeper.matching.reply import DEFAULT_RULES, ReplyRules, Rewrite
@@ -19,7 +19,7 @@ __all__ = [
     "ReplyRules",
     "Rewrite",
     "RewriteKind",
-    "find_differences",
+    "list_differences",
     "list_looser",
     "load_matcher",
     "normalize",

@@ -51,14 +51,15 @@ class Difference:
     field: str
     """Where: ``content``, ``reasoning``, ``tool_calls[1].arguments``, ..."""
     stored: str
+    """An excerpt of the stored value, around the first character that differs."""
     replayed: str
+    """The same place of the replayed value."""
     index: int = -1
     """Which message of the request; -1 while nobody has said."""
 
     def at(self, index: int) -> "Difference":
-        """The same difference placed at a message, its values cut to what a record keeps."""
-        start = max(0, _count_common_prefix(self.stored, self.replayed) - EXCERPT_CHARS // 4)
-        return replace(self, index=index, stored=_cut(self.stored, start), replayed=_cut(self.replayed, start))
+        """The same difference placed at a message."""
+        return replace(self, index=index)
 
     def describe(self) -> str:
         """One line for a person."""
@@ -75,28 +76,38 @@ class Difference:
         }
 
 
-def find_differences(stored: NormalMessage, replayed: NormalMessage) -> Iterator[Difference]:
+def differ(kind: DifferenceKind, field: str, stored: str, replayed: str) -> Difference:
+    """A difference between two values, which are cut to what a record keeps."""
+    start = max(0, _count_common_prefix(stored, replayed) - EXCERPT_CHARS // 4)
+    return Difference(kind=kind, field=field, stored=_cut(stored, start), replayed=_cut(replayed, start))
+
+
+def list_differences(stored: NormalMessage, replayed: NormalMessage) -> tuple[Difference, ...]:
     """Every field in which the two differ, in reading order; nothing for equal messages."""
+    return () if replayed.equals(stored) else stored.recall(_find_differences, replayed)
+
+
+def _find_differences(stored: NormalMessage, replayed: NormalMessage) -> tuple[Difference, ...]:
+    return tuple(_walk_fields(stored, replayed))
+
+
+def _walk_fields(stored: NormalMessage, replayed: NormalMessage) -> Iterator[Difference]:
     if stored.role != replayed.role:
-        yield _differ(DifferenceKind.ROLE, "role", stored.role, replayed.role)
+        yield differ(DifferenceKind.ROLE, "role", stored.role, replayed.role)
     if stored.content != replayed.content:
         is_trimmed = _is_trimmed(stored.content, replayed.content)
         kind = DifferenceKind.CONTENT_TRIMMED if is_trimmed else DifferenceKind.CONTENT
-        yield _differ(kind, "content", stored.content, replayed.content)
+        yield differ(kind, "content", stored.content, replayed.content)
     if stored.media != replayed.media:
-        yield _differ(DifferenceKind.CONTENT, "content", "".join(stored.media), "".join(replayed.media))
+        yield differ(DifferenceKind.CONTENT, "content", "".join(stored.media), "".join(replayed.media))
     if stored.reasoning != replayed.reasoning:
         is_trimmed = _is_trimmed(stored.reasoning, replayed.reasoning)
         kind = DifferenceKind.REASONING_TRIMMED if is_trimmed else DifferenceKind.REASONING
-        yield _differ(kind, "reasoning", stored.reasoning, replayed.reasoning)
+        yield differ(kind, "reasoning", stored.reasoning, replayed.reasoning)
     if stored.calls != replayed.calls:
         yield from _find_call_differences(stored.calls, replayed.calls)
     if stored.result_of != replayed.result_of:
-        yield _differ(DifferenceKind.CALL_ID, "tool_call_id", stored.result_of, replayed.result_of)
-
-
-def _differ(kind: DifferenceKind, field: str, stored: str, replayed: str) -> Difference:
-    return Difference(kind=kind, field=field, stored=stored, replayed=replayed)
+        yield differ(DifferenceKind.CALL_ID, "tool_call_id", stored.result_of, replayed.result_of)
 
 
 def _is_trimmed(stored: str, replayed: str) -> bool:
@@ -106,18 +117,18 @@ def _is_trimmed(stored: str, replayed: str) -> bool:
 
 def _find_call_differences(stored: tuple[NormalCall, ...], replayed: tuple[NormalCall, ...]) -> Iterator[Difference]:
     if len(stored) != len(replayed):
-        yield _differ(DifferenceKind.CALLS, "tool_calls", _name_calls(stored), _name_calls(replayed))
+        yield differ(DifferenceKind.CALLS, "tool_calls", _name_calls(stored), _name_calls(replayed))
         return
     for position, (left, right) in enumerate(zip(stored, replayed, strict=True)):
         place = f"tool_calls[{position}]"
         if left.name != right.name:
-            yield _differ(DifferenceKind.CALLS, f"{place}.name", left.name, right.name)
+            yield differ(DifferenceKind.CALLS, f"{place}.name", left.name, right.name)
         if left.arguments != right.arguments:
             is_equal = are_arguments_equal(left.arguments, right.arguments)
             kind = DifferenceKind.ARGUMENTS_SPELLING if is_equal else DifferenceKind.ARGUMENTS
-            yield _differ(kind, f"{place}.arguments", left.arguments, right.arguments)
+            yield differ(kind, f"{place}.arguments", left.arguments, right.arguments)
         if left.id != right.id:
-            yield _differ(DifferenceKind.CALL_ID, f"{place}.id", left.id, right.id)
+            yield differ(DifferenceKind.CALL_ID, f"{place}.id", left.id, right.id)
 
 
 def _name_calls(calls: tuple[NormalCall, ...]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from turnkeeper.choices import OnRewrittenCalls
 from turnkeeper.errors import ConfigError, MatcherError
 from turnkeeper.jsontypes import Message
-from turnkeeper.matching.difference import Difference, DifferenceKind, find_differences
+from turnkeeper.matching.difference import Difference, DifferenceKind, differ, list_differences
 from turnkeeper.matching.normal import NormalMessage
 from turnkeeper.matching.reply import DEFAULT_RULES, ReplyRules, Rewrite, find_rewrite, undress
 
@@ -145,27 +145,23 @@ class FieldMatcher:
 
     def match(self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Match:
         """Equal as a whole; else field by field."""
-        return self._judge(stored, replayed, _list_differences(stored, replayed), pairs)
+        return self._judge(stored, replayed, list_differences(stored, replayed), pairs)
 
     def match_reply(
         self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs, forms: Collection[str]
     ) -> Match:
-        """As ``match``; else with its reasoning taken out of the content; else by its call ids."""
-        differences = _list_differences(stored, replayed)
-        match = self._judge(stored, replayed, differences, pairs)
-        if match.is_match or not self.accepted_by_ids:
-            return match
-        tags = self.replies.thinking_tags
+        """As ``match``, once its reasoning is taken out of the content; else by its call ids."""
+        tags = self.replies.thinking_tags if self.accepted_by_ids else None
         bare = None if tags is None else undress(stored, replayed, tags)
-        if bare is None:
-            return self._judge_by_ids(stored, replayed, differences, pairs, forms, match)
-        differences = _list_differences(stored, bare)
-        match = self._judge(stored, bare, differences, pairs)
-        if not match.is_match:
-            match = self._judge_by_ids(stored, bare, differences, pairs, forms, match)
-        return (
-            replace(match, differences=(_note_dress(stored, replayed), *match.differences)) if match.is_match else match
-        )
+        said = replayed if bare is None else bare
+        differences = list_differences(stored, said)
+        match = self._judge(stored, said, differences, pairs)
+        if not match.is_match and self.accepted_by_ids:
+            match = self._judge_by_ids(stored, said, differences, pairs, forms, match)
+        if bare is None or not match.is_match:
+            return match
+        dress = differ(DifferenceKind.REASONING_IN_CONTENT, "content", stored.content, replayed.content)
+        return replace(match, differences=(dress, *match.differences))
 
     def _judge(
         self, stored: NormalMessage, replayed: NormalMessage, differences: tuple[Difference, ...], pairs: IdPairs
@@ -196,7 +192,7 @@ class FieldMatcher:
         is_known = is_known and all(each.kind in self.accepted_by_ids for each in differences)
         if choice is OnRewrittenCalls.FORK or not is_known:
             return refusal
-        rewrite = find_rewrite(stored, replayed)
+        rewrite = stored.recall(find_rewrite, replayed)
         is_open = choice is OnRewrittenCalls.ALWAYS or not forms or not rewrite.form or rewrite.form in forms
         if not is_open:
             refused = tuple(replace(each, kind=DifferenceKind.OTHER_FORM) for each in refusal.differences)
@@ -205,26 +201,14 @@ class FieldMatcher:
         return Match(is_match=True, differences=differences, rewrite=rewrite)
 
 
-def _list_differences(stored: NormalMessage, replayed: NormalMessage) -> tuple[Difference, ...]:
-    return () if replayed.equals(stored) else tuple(find_differences(stored, replayed))
-
-
-def _note_dress(stored: NormalMessage, replayed: NormalMessage) -> Difference:
-    return Difference(
-        kind=DifferenceKind.REASONING_IN_CONTENT, field="content", stored=stored.content, replayed=replayed.content
-    )
-
-
 def _bind_ids(stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Difference | None:
     """Bind the ids of two messages as far as both have calls; the first conflict, where there is one."""
     for old, new in zip(stored.calls, replayed.calls, strict=False):
         if not pairs.bind(old.id, new.id):
-            return Difference(kind=DifferenceKind.CALL_LINK, field="tool_calls", stored=old.id, replayed=new.id)
+            return differ(DifferenceKind.CALL_LINK, "tool_calls", old.id, new.id)
     if pairs.bind(stored.result_of, replayed.result_of):
         return None
-    return Difference(
-        kind=DifferenceKind.CALL_LINK, field="tool_call_id", stored=stored.result_of, replayed=replayed.result_of
-    )
+    return differ(DifferenceKind.CALL_LINK, "tool_call_id", stored.result_of, replayed.result_of)
 
 
 _SPELLING = frozenset({DifferenceKind.ARGUMENTS_SPELLING})
@@ -275,7 +259,7 @@ class ImportedMatcher:
                 f"the message matcher {self.name} must return a bool, it returned {type(verdict).__name__}",
                 matcher=self.name,
             )
-        differences = tuple(find_differences(stored, replayed))
+        differences = list_differences(stored, replayed)
         if not verdict:
             return Match(is_match=False, differences=differences or (_UNEXPLAINED,))
         _bind_ids(stored, replayed, pairs)
@@ -288,7 +272,7 @@ class ImportedMatcher:
         return self.match(stored, replayed, pairs)
 
 
-_UNEXPLAINED = Difference(kind=DifferenceKind.OTHER, field="message", stored="", replayed="")
+_UNEXPLAINED = differ(DifferenceKind.OTHER, "message", "", "")
 
 
 def list_looser(matcher: Matcher) -> Iterator[tuple[str, Matcher]]:

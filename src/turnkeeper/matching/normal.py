@@ -7,11 +7,14 @@ times as fast as it is digested, and of a replayed history all is held already.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from turnkeeper.jsontypes import Message
+
+T = TypeVar("T")
 
 TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 """The types of content parts that hold nothing but text."""
@@ -44,6 +47,7 @@ class NormalMessage:
     result_of: str
     """The id of the call that this message answers; empty for all but tool results."""
     _digest: bytes = field(default=b"", init=False, repr=False, compare=False)
+    _recalled: dict[Any, tuple[bytes, Any]] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def digest(self) -> bytes:
@@ -65,6 +69,20 @@ class NormalMessage:
         if is_equal and not self._digest:
             object.__setattr__(self, "_digest", stored.digest)
         return is_equal
+
+    def recall(self, work: Callable[["NormalMessage", "NormalMessage"], T], replayed: "NormalMessage") -> T:
+        """What a pure function says of this stored message and a replayed one, worked out once for a form.
+
+        Clients bring a message in the same form with every request: of a history only what is new costs anything.
+        """
+        recalled = self._recalled
+        if recalled is None:
+            recalled = {}
+            object.__setattr__(self, "_recalled", recalled)
+        last = recalled.get(work)
+        if last is None or last[0] != replayed.digest:
+            last = recalled[work] = (replayed.digest, work(self, replayed))
+        return last[1]
 
     @property
     def call_ids(self) -> tuple[str, ...]:

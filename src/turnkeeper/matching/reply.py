@@ -62,7 +62,7 @@ def undress(stored: NormalMessage, replayed: NormalMessage, tags: tuple[str, str
     """
     opening, closing = tags
     text = replayed.content.lstrip()
-    if replayed.media or not text.startswith(opening):
+    if replayed.content == stored.content or replayed.media or not text.startswith(opening):
         return None
     inside, found, answer = text.removeprefix(opening).partition(closing)
     is_stored = inside.strip() == stored.reasoning.strip()
