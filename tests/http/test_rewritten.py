@@ -54,15 +54,24 @@ def replay_messages(reply: JsonObject, arguments: JsonObject, keeps_text: bool) 
     return [USER, {"role": "assistant", "content": said}, {"role": "user", "content": [result]}]
 
 
+def replay_responses(reply: JsonObject, arguments: JsonObject, keeps_text: bool) -> list[JsonObject]:
+    items = [item for item in reply["output"] if keeps_text or item["type"] != "message"]
+    said = [{**item, "arguments": json.dumps(arguments)} if "arguments" in item else item for item in items]
+    result = {"type": "function_call_output", "call_id": said[-1]["call_id"], "output": "done"}
+    return [USER, *said, result]
+
+
 DIALECTS: dict[str, tuple[str, JsonObject, Any]] = {
     "chat": ("v1/chat/completions", {}, replay_chat),
     "messages": ("v1/messages", {"max_tokens": 100}, replay_messages),
+    "responses": ("v1/responses", {}, replay_responses),
 }
 
 
 async def send(site: Site, session: str, dialect: str, messages: list[JsonObject]) -> JsonObject:
     path, fields, _ = DIALECTS[dialect]
-    reply = await site.call("POST", f"{session}/{path}", {"messages": messages, **fields})
+    history = "input" if dialect == "responses" else "messages"
+    reply = await site.call("POST", f"{session}/{path}", {history: messages, **fields})
     assert reply.status == 200, reply.body
     return reply.json()
 
