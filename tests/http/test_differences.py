@@ -9,11 +9,17 @@
 7. Bodies that are lists, replies without choices, NaN and lone surrogates have their status; none is a 500.
 8. A route that would generate without a record is refused.
 9. Call ids are unique along a session, whatever the engine gives.
+10. Errors of a dialect are objects with a code, whatever went wrong.
+11. A stream has several chunks, and only its last choice says why it ended.
+12. Counts that contradict the tokens of a reply are a 502, and nothing is recorded.
+13. Tokens and log-probabilities of a reply stand in the records, not in the reply's ``meta_info``.
+14. A developer message may stand behind a reply.
 
 That rows of decoding stay what sampled their tokens under ``retract`` is shown with the rows.
 """
 
 import asyncio
+import json
 
 from httpkit import running_site
 from servicekit import assistant, user
@@ -137,3 +143,57 @@ async def test_call_ids_that_an_engine_repeats_are_new_to_the_agent() -> None:
     ids = [reply.json()["choices"][0]["message"]["tool_calls"][0]["id"] for reply in replies]
     assert ids[0] == "call_0"
     assert len(set(ids)) == 2
+
+
+async def test_errors_of_a_dialect_are_objects_with_a_code() -> None:
+    no_message = ScriptedReply(edit=lambda reply: reply["choices"][0].update(message=None))
+    async with running_site(ScriptedEngine([no_message, ScriptedReply(status=400)])) as site:
+        session = await site.create()
+        chat = f"{session}/v1/chat/completions"
+        bad_json = await site.call("POST", chat, b"{not json")
+        unknown = await site.chat("/sessions/nonexistent", [user("a")])
+        unread = await site.chat(session, [user("a")])
+        refused = await site.chat(session, [user("a")])
+        assert [reply.status for reply in (bad_json, unknown, unread, refused)] == [400, 404, 502, 400]
+        for reply in (bad_json, unknown, unread, refused):
+            error = reply.json()["error"]
+            assert error["message"]
+            assert error["code"]
+        assert (await site.call("GET", session)).json()["records"] == []
+
+
+async def test_only_the_last_choice_of_a_stream_says_why_it_ended() -> None:
+    async with running_site(ScriptedEngine([ScriptedReply(text="one two three")])) as site:
+        streamed = await site.chat(await site.create(), [user("a")], stream=True)
+    events = [line.removeprefix("data: ") for line in streamed.body.decode().splitlines() if line.startswith("data: ")]
+    assert events[-1] == "[DONE]"
+    choices = [choice for event in events[:-1] for choice in json.loads(event)["choices"]]
+    assert len(choices) > 1
+    assert [choice["finish_reason"] for choice in choices] == [None] * (len(choices) - 1) + ["stop"]
+
+
+async def test_counts_that_contradict_the_tokens_of_a_reply_are_a_502() -> None:
+    contradicting = ScriptedReply(edit=lambda reply: reply["choices"][0]["meta_info"].update(completion_tokens=7000))
+    async with running_site(ScriptedEngine([contradicting])) as site:
+        session = await site.create()
+        assert (await site.chat(session, [user("a")])).status == 502
+        assert (await site.call("GET", session)).json()["records"] == []
+
+
+async def test_a_developer_message_may_stand_behind_a_reply() -> None:
+    async with running_site(ScriptedEngine(), tito_model="qwen3") as site:
+        session = await site.create()
+        assert (await site.chat(session, [user("a")])).status == 200
+        told = [user("a"), assistant("reply 1"), {"role": "developer", "content": "be brief"}]
+        assert (await site.chat(session, told)).status == 200
+        entry = site.service.find_entry(session.removeprefix("/sessions/"))
+        assert [turn.parent for turn in entry.session.forest.turns] == [None, 0]
+
+
+async def test_tokens_of_a_reply_stand_in_the_records() -> None:
+    async with running_site(ScriptedEngine()) as site:
+        session = await site.create()
+        reply = await site.chat(session, [user("a")], return_logprob=True)
+        (record,) = (await site.call("GET", session)).json()["records"]
+    assert "output_token_logprobs" not in reply.json()["choices"][0]["meta_info"]
+    assert record["response"]["choices"][0]["meta_info"]["output_token_logprobs"]

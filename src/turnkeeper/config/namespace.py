@@ -8,6 +8,7 @@ import argparse
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,9 @@ UNSERVED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 """What a trainer may ask of its own session server and this one does not do: the values that do not ask for it, and
 what to do instead."""
 
+UNCALLED = "custom_rollout_request_hook_path"
+"""A trainer's hook on its own requests to engines, which this session server does not make."""
+
 _TRAINERS_TEMPLATES = ("chat_template_utils", "templates")
 
 _logger = logging.getLogger("turnkeeper.config")
@@ -77,12 +81,13 @@ def options_from_namespace(
         given["chat_template_path"] = None
     if given["lora_name"] is None and _is_lora_trained(namespace):
         given["lora_name"] = TRAINERS_LORA_NAME
-    return load(
+    loaded = load(
         {**given, **(overrides or {})},
         source=Source.NAMESPACE,
         names=names,
         environment=os.environ if environment is None else environment,
     )
+    return replace(loaded, warnings=(*loaded.warnings, *_warn_uncalled(namespace)))
 
 
 def validate_args(namespace: argparse.Namespace | object) -> None:
@@ -135,6 +140,16 @@ def find_unserved(namespace: object) -> tuple[str, ...]:
         f"{name} {value}: {remedy}"
         for name, (harmless, remedy) in UNSERVED.items()
         if (value := _read(namespace, name)) is not None and value not in harmless
+    )
+
+
+def _warn_uncalled(namespace: object) -> tuple[str, ...]:
+    path = _read(namespace, UNCALLED)
+    if path is None:
+        return ()
+    return (
+        f"{UNCALLED} {path} is not called for the turns of sessions: the headers, retries and version limits that it "
+        "sets do not reach the engines",
     )
 
 
