@@ -12,14 +12,14 @@ from servicekit import get_renderer
 from turnkeeper.choices import EngineWire
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
-from turnkeeper.engines import EngineClient, SglangEngine
+from turnkeeper.engines import SglangEngine
 from turnkeeper.engines.message import build_parser
 from turnkeeper.engines.sglang.generate import SglangGenerateEngine
 from turnkeeper.http.app import build_app
 from turnkeeper.http.protocol import HttpProtocol
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer
-from turnkeeper.server.build import Outside, join_service
+from turnkeeper.server.build import Outside, build_client, join_service
 from turnkeeper.service.service import SessionService
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.serve import running
@@ -85,7 +85,8 @@ async def serving(
 ) -> AsyncGenerator[tuple[str, SessionService]]:
     """Serve in front of whatever is at the URL."""
     config = resolve(load({"hf_checkpoint": "x", "backend_url": engine_url, **options}))
-    client = EngineClient(timeout_s=config.timeouts.engine_timeout_s)
+    client = build_client(config)
+    engine_url = config.engine.backend_url[0]
     is_generate = config.engine.engine_wire is EngineWire.GENERATE
     renderer = renderer or get_renderer()
     parse = build_parser(renderer)

@@ -5,8 +5,6 @@
 3. No spelling of a route (slashes, case, dots, percent) opens what is closed.
 """
 
-from collections.abc import Callable
-
 import pytest
 
 from turnkeeper.errors import RouteNotServedError, UnrecordedGenerationError
@@ -101,12 +99,11 @@ def test_a_route_that_only_reads_can_be_added(route: str) -> None:
         find_passage("POST", opened.path, opened=[opened])
 
 
-@pytest.mark.parametrize(
-    "spell", [str.upper, lambda path: f"//{path}", lambda path: f"{path}/", lambda path: f"{path}//"]
-)
+@pytest.mark.parametrize("pattern", ["{}", "//{}", "{}/", "{}//", "/{}/"])
 @pytest.mark.parametrize("path", ["generate", "v1/completions", "pause_generation", "v1/models", "wasm"])
-def test_spelling_does_not_change_what_a_route_is(path: str, spell: Callable[[str], str]) -> None:
-    assert tell_meaning(spell(path)) is tell_meaning(path)
+def test_spelling_does_not_change_what_a_route_is(path: str, pattern: str) -> None:
+    for spelled in (pattern.format(path), pattern.format(path.upper())):
+        assert tell_meaning(spelled) is tell_meaning(path)
 
 
 def test_what_passes_goes_out_in_the_spelling_of_the_list() -> None:

@@ -67,6 +67,30 @@ CASES = (
         says=("--backend-url http://a:99999",),
     ),
     Case(
+        id="engine_address/password",
+        breaks={"backend_url": ["http://me:pw@a:99999"]},
+        holds={"backend_url": ["http://me:p%40w@a:1"]},
+        says=("--backend-url http://***@a:99999",),
+    ),
+    Case(
+        id="engine_key/twice",
+        breaks={"engine_api_key": "k", "engine_api_key_file": "nowhere"},
+        holds={"engine_api_key": "k"},
+        says=("--engine-api-key and --engine-api-key-file",),
+    ),
+    Case(
+        id="engine_key/spaces",
+        breaks={"engine_api_key": "a b"},
+        holds={},
+        says=("printable ASCII",),
+    ),
+    Case(
+        id="engine_key/file",
+        breaks={"engine_api_key_file": "/nowhere/key"},
+        holds={},
+        says=("/nowhere/key cannot be read",),
+    ),
+    Case(
         id="forwarded_fields/weights",
         breaks={"forward_field": ["lora_path", "bootstrap_more"]},
         holds={"forward_field": ["documents", "chat_mode"]},

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from turnkeeper.cli.options import PASS_THROUGH, end_with_error, print_help
+from turnkeeper.config.credentials import HIDDEN, hide_userinfo
 from turnkeeper.config.load import Loaded, Source
 from turnkeeper.config.option import OPTIONS, Option, get_section_title
 from turnkeeper.config.resolve import load_command_line, resolve
@@ -16,7 +17,7 @@ from turnkeeper.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Show and check the options of `turnkeeper serve`.")
 
-_SECRETS = frozenset({"api_key"})
+_SECRETS = frozenset({"api_key", "engine_api_key"})
 
 
 @app.command(context_settings=PASS_THROUGH, add_help_option=False)
@@ -88,7 +89,9 @@ def describe(loaded: Loaded, option: Option) -> dict[str, object]:
     """Give an option's value, JSON-ready, secrets left out, and its origin."""
     value = getattr(getattr(loaded.settings, option.section), option.field)
     if option.attribute in _SECRETS:
-        value = ["***"] * len(value)
+        value = HIDDEN if isinstance(value, str) else value and [HIDDEN] * len(value)
+    elif option.attribute == "backend_url":
+        value = [hide_userinfo(url) for url in value]
     return {"value": value, "from": str(loaded.origins[option.attribute])}
 
 

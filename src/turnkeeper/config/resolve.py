@@ -6,9 +6,10 @@ Derives only from options that go together, so that no caller meets others.
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from turnkeeper.choices import EngineWire, HistoryKind, OnToolsChange, OnTruncated, PauseMode
+from turnkeeper.config.credentials import build_authorizations, read_keys, split_address
 from turnkeeper.config.load import Loaded, Origin, Source, load
 from turnkeeper.config.parser import parse_flags
 from turnkeeper.config.rule import Entry
@@ -46,6 +47,8 @@ class ResolvedConfig:
     """This instance's name in /health."""
     warnings: tuple[str, ...]
     """To be logged once, at start."""
+    engine_authorizations: Mapping[str, str] = field(repr=False)
+    """The header's value by engine URL, for those that were given with user and password."""
     origins: Mapping[str, Origin]
     """Where each option's value came from, by attribute."""
 
@@ -65,7 +68,7 @@ def resolve(loaded: Loaded, *, warnings: tuple[str, ...] = ()) -> ResolvedConfig
     first = server.session_server_port[0]
     return ResolvedConfig(
         model=settings.model,
-        engine=settings.engine,
+        engine=_resolve_engine(settings.engine),
         server=server,
         history=history,
         routing=settings.routing,
@@ -79,8 +82,17 @@ def resolve(loaded: Loaded, *, warnings: tuple[str, ...] = ()) -> ResolvedConfig
         ports=tuple(first and first + worker for worker in range(server.session_server_workers)),
         instance_id=server.session_server_instance_id or uuid.uuid4().hex,
         warnings=warnings,
+        engine_authorizations=build_authorizations(settings.engine.backend_url),
         origins=loaded.origins,
     )
+
+
+def _resolve_engine(engine: Engine) -> Engine:
+    """The engines' options with addresses that may be shown, and the key that is in a file."""
+    path = engine.engine_api_key_file
+    key = engine.engine_api_key if path is None else read_keys(path)[0]
+    urls = tuple(split_address(url).url for url in engine.backend_url)
+    return engine.model_copy(update={"backend_url": urls, "engine_api_key": key})
 
 
 def _find_chosen_wire(loaded: Loaded) -> EngineWire | None:

@@ -102,6 +102,10 @@ class Engine(Section):
 
     backend_url: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
     """Address of an engine or a router; repeat it for several, and sessions spread over them."""
+    engine_api_key: Annotated[str | None, Field(repr=False)] = None
+    """Key that is sent to engines and routers as a bearer token."""
+    engine_api_key_file: str | None = None
+    """File that holds the key for the engines."""
     engine: EngineKind = EngineKind.AUTO
     """Whose wire the engine speaks; `auto` asks it."""
     engine_wire: EngineWire = EngineWire.CHAT
@@ -137,7 +141,7 @@ class Server(Section):
     """Independent processes, on consecutive ports from the first."""
     session_server_instance_id: str | None = None
     """Name of this instance in /health. Unset: a random one."""
-    api_key: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+    api_key: Annotated[tuple[str, ...], BeforeValidator(_split), Field(repr=False)] = ()
     """Key that agents must send; repeat it for several. Unset: keys on session paths are ignored."""
     auto_create_sessions: bool = False
     """Create the session that a request names, if there is none."""

@@ -78,7 +78,7 @@ def build_service(config: ResolvedConfig, *, outside: Outside | None = None) -> 
         format_time=time.strftime,
         render_tools=config.model.render_tools,
     )
-    client = EngineClient(timeout_s=config.timeouts.engine_timeout_s, pool_size=_choose_pool_size(config))
+    client = build_client(config, pool_size=_choose_pool_size(config))
     outside = outside or Outside.real()
     gate = Gate(outside.clock)
     check = partial(check_engine, config, client, build_question(config, checkpoint.config))
@@ -209,6 +209,16 @@ def load_checkpoint(config: ResolvedConfig) -> Checkpoint:
     template = config.model.chat_template_path
     return read_checkpoint(
         Path(config.model.hf_checkpoint), chat_template_path=None if template is None else Path(template)
+    )
+
+
+def build_client(config: ResolvedConfig, *, pool_size: int = 1024) -> EngineClient:
+    """The HTTP client for the engines, with their credentials."""
+    return EngineClient(
+        timeout_s=config.timeouts.engine_timeout_s,
+        pool_size=pool_size,
+        api_key=config.engine.engine_api_key,
+        authorizations=config.engine_authorizations,
     )
 
 

@@ -10,9 +10,8 @@ import pickle
 import sys
 
 from turnkeeper.config.resolve import ResolvedConfig
-from turnkeeper.engines import EngineClient
 from turnkeeper.errors import ConfigError
-from turnkeeper.server.build import check_routes
+from turnkeeper.server.build import build_client, check_routes
 from turnkeeper.server.group import read_task, run_group
 from turnkeeper.server.serve import serve
 
@@ -50,7 +49,7 @@ async def check_engines(config: ResolvedConfig) -> None:
     Raises:
         ConfigError: one does not answer, or is unfit for what is asked of it; names all of them.
     """
-    client = EngineClient(timeout_s=config.timeouts.engine_timeout_s)
+    client = build_client(config)
     try:
         reports = await check_routes(config, client)
     finally:

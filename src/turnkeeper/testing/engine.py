@@ -133,6 +133,8 @@ class ScriptedEngine:
         """How many clients went away before their reply was due."""
         self.has_ready_route = True
         """Whether ``/ready`` exists; older engines have none."""
+        self.authorization: str | None = None
+        """What the header of every request must say; None lets everybody in."""
         self._encode = encode
         self._stop_id = stop_id
         self._arrived = asyncio.Condition()
@@ -199,7 +201,9 @@ class ScriptedEngine:
         self.requests.append(request)
         if self.on_request is not None:
             self.on_request(request)
-        if request.method == "POST" and self.is_generation(request.path):
+        if self.authorization not in (None, request.header("authorization")):
+            answer = Answer(status=401, body=b'{"error":"Unauthorized"}')
+        elif request.method == "POST" and self.is_generation(request.path):
             answer = await self._generate(request, receive)
         else:
             answer = self.answer_control(request)

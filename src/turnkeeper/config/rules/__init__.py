@@ -13,6 +13,7 @@ RULES: tuple[Rule, ...] = (
     server.trainer_option,
     server.engine_given,
     server.engine_address,
+    server.engine_key,
     server.forwarded_fields,
     server.passed_through,
     server.one_port,

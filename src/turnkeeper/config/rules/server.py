@@ -2,9 +2,11 @@
 
 from urllib.parse import urlsplit
 
+from turnkeeper.config.credentials import hide_userinfo, is_sendable, read_keys, split_address
 from turnkeeper.config.option import OPTIONS
 from turnkeeper.config.rule import Entry, Situation, rule
 from turnkeeper.config.rules.run import JUDGED
+from turnkeeper.errors import ConfigError
 from turnkeeper.fields import Use, find_field, is_reaching
 from turnkeeper.passthrough import parse_open_route
 
@@ -57,7 +59,25 @@ def engine_address(at: Situation) -> str | None:
     bad = [url for url in at.settings.engine.backend_url if not _is_address(url)]
     if not bad:
         return None
-    return f"--backend-url {' '.join(bad)} is no engine's address: write http://HOST:PORT"
+    return f"--backend-url {hide_userinfo(' '.join(bad))} is no engine's address: write http://HOST:PORT"
+
+
+@rule(when="`--engine-api-key` or `--engine-api-key-file` is given", must="there is one key that a header can hold")
+def engine_key(at: Situation) -> str | None:
+    """Have one key for the engines; no message shows it."""
+    engine = at.settings.engine
+    if engine.engine_api_key is not None and engine.engine_api_key_file is not None:
+        return "--engine-api-key and --engine-api-key-file both give the key for the engines: leave one out"
+    try:
+        keys = () if engine.engine_api_key_file is None else read_keys(engine.engine_api_key_file)
+    except ConfigError as error:
+        return f"--engine-api-key-file: {error}"
+    if len(keys) > 1:
+        return f"--engine-api-key-file {engine.engine_api_key_file} holds {len(keys)} keys: leave one"
+    keys = keys if engine.engine_api_key is None else (engine.engine_api_key,)
+    if all(map(is_sendable, keys)):
+        return None
+    return "--engine-api-key: a key has printable ASCII characters and no spaces"
 
 
 @rule(when="`--forward-field` is given", must="each is a field on no list")
@@ -92,7 +112,7 @@ def _explain_route(route: str) -> str | None:
 
 def _is_address(url: str) -> bool:
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(split_address(url).url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False

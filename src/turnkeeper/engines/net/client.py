@@ -181,6 +181,7 @@ class EngineClient:
         pool_size: int = 1024,
         pool_idle_s: float = 3.0,
         api_key: str | None = None,
+        authorizations: Mapping[str, str] | None = None,
     ) -> None:
         """Take the settings; no connection is made yet.
 
@@ -190,8 +191,10 @@ class EngineClient:
             pool_size: connections at once; further calls wait for a free one.
             pool_idle_s: how long an unused connection is kept.
             api_key: sent to engines as a bearer token.
+            authorizations: what is sent instead to the servers under these URLs.
         """
         self.timeout_s = timeout_s
+        self._authorizations = tuple((authorizations or {}).items())
         own = {"accept-encoding": "identity"} | ({"authorization": f"Bearer {api_key}"} if api_key else {})
         self._near, self._far = (
             _Connections(headers=own, connect_timeout_s=connect_timeout_s, pool_size=pool_size, idle_s=pool_idle_s)
@@ -212,7 +215,8 @@ class EngineClient:
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Open a call and read its body as it comes; reading happens inside the same error boundary."""
         total_s = self.timeout_s if timeout_s is None else timeout_s
-        async with self._near.stream(method, url, body=body, headers=headers, timeout_s=total_s) as response:
+        own = self._authorize(url, headers)
+        async with self._near.stream(method, url, body=body, headers=own, timeout_s=total_s) as response:
             yield response
 
     async def call(
@@ -258,11 +262,20 @@ class EngineClient:
         # The library's own timeout ends where a body is taken off its connection.
         limit_s = self.timeout_s
         async with (
-            self._far.stream("POST", url, body=body, headers=headers, timeout_s=limit_s) as response,
+            self._far.stream(
+                "POST", url, body=body, headers=self._authorize(url, headers), timeout_s=limit_s
+            ) as response,
             asyncio.timeout(limit_s),
         ):
             await feed_body(response, sink, self._lane)
             return _build_reply(response, url, sink.text)
+
+    def _authorize(self, url: str, headers: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
+        """The headers with those that the URL's own server asks for."""
+        for base, value in self._authorizations:
+            if url.startswith(base) and url[len(base) : len(base) + 1] in ("", "/", "?"):
+                return (*headers, ("authorization", value))
+        return headers
 
     async def post_json(self, url: str, body: bytes, *, timeout_s: float | None = None) -> HttpReply:
         """POST a JSON body."""

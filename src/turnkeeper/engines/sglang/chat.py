@@ -5,6 +5,7 @@ gets ids, and parses only its own output into a message. Whether the numbers of 
 """
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -210,12 +211,16 @@ async def relay_call(url: str, client: EngineClient, call: RelayRequest) -> Rela
     return RelayReply(status=reply.status, headers=select_reply_headers(reply.headers), body=bytes(reply.body))
 
 
+_USERINFO = re.compile(r"(?<=//)[^/?#]*@")
+"""User and password in a worker's URL, which is shown: workers are called with the key for the engines."""
+
+
 def read_workers(reply: HttpReply) -> tuple[str, ...]:
     """The worker URLs in a router's ``GET /workers``; empty for any other answer."""
     try:
         value: Any = orjson.loads(reply.body)
         workers = cast(list[JsonObject], value["workers"] if isinstance(value, dict) else value)
-        return tuple(str(worker["url"]).rstrip("/") for worker in workers)
+        return tuple(_USERINFO.sub("", str(worker["url"])).rstrip("/") for worker in workers)
     except (orjson.JSONDecodeError, TypeError, KeyError):
         return ()
 
