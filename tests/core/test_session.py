@@ -240,6 +240,27 @@ def test_a_request_may_be_reduced_once_for_both_questions() -> None:
     assert talk.session.find_parent(build_query(ask(user("x")))) is None
 
 
+def test_preparing_changes_nothing_and_a_turn_prepared_for_another_place_is_refused() -> None:
+    talk = Talk()
+    first, second = talk.begin(user("a")), talk.begin(user("b"))
+    prepared = [
+        talk.session.prepare(pending, prompt=prompt_of(), completion=completion_of(assistant("x")), at=1.0)
+        for pending in (first, second)
+    ]
+    assert (len(talk.session.forest), talk.session.in_flight) == (0, 2)
+    talk.session.append(first, prepared[0])
+    with pytest.raises(ValueError, match="turn 0 was prepared for another place, the next turn is 1"):
+        talk.session.append(second, prepared[1])
+    assert (len(talk.session.forest), talk.session.in_flight) == (1, 1)
+
+
+def test_turns_of_one_parent_that_ask_the_same_have_one_asking() -> None:
+    talk = Talk()
+    first, again, other = (talk.say(user(text)) for text in ("a", "a", "b"))
+    asking = talk.session.forest.asking
+    assert asking(first.id) == asking(again.id) != asking(other.id)
+
+
 def test_a_request_asked_about_before_a_commit_is_begun_from_what_stands_after_it() -> None:
     talk = Talk()
     request = ask(user("u"), assistant("a"), user("v"))
