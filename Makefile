@@ -31,7 +31,7 @@ assets: $(VENV)/.dev         ## real tokenizers and templates for the tests, fro
 	$(BIN)/python tests/assets.py
 
 test-clients: $(VENV)/.dev   ## Claude Code, Codex and others, installed for it; ARGS="-k codex" plays one
-	$(BIN)/python tests/clients/install.py
+	$(BIN)/python tests/clients/install.py $(ARGS)
 	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
 
 check: $(VENV)/.dev          ## format, lint, types, import table

@@ -13,7 +13,11 @@ CLIENTS: dict[str, tuple[str, list[str], int]] = {
     "openai": ("openai_sdk.py", ["chat", "chat-stream", "responses", "responses-stream"], 3),
     "anthropic": ("anthropic_sdk.py", ["whole", "stream"], 3),
     "openai-agents": ("openai_agents.py", ["chat", "responses"], 3),
-    "pydantic-ai": ("pydantic_ai_agent.py", ["chat", "chat-stream", "messages", "messages-stream"], 3),
+    "pydantic-ai": (
+        "pydantic_ai_agent.py",
+        ["chat", "chat-stream", "responses", "responses-stream", "messages", "messages-stream"],
+        3,
+    ),
     "mini-swe-agent": ("mini_swe_agent.py", ["chat"], 3),
 }
 """Driver, modes, and the number of the task's turns."""

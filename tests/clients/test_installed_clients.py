@@ -33,12 +33,20 @@ LIMIT_S = 240
 pytestmark = pytest.mark.clients
 
 
+def need(name: str) -> None:
+    """Skip the test of a client that could not be installed."""
+    if not (CLIENTS / name / ".installed").exists():
+        pytest.skip(f"{name} is not installed: see what tests/clients/install.py said")
+
+
 def find_python(name: str) -> Path:
+    need(name)
     return CLIENTS / name / "bin" / "python"
 
 
 async def run_binary(name: str, binary: str, arguments: list[str], environment: Mapping[str, str], folder: Path) -> str:
     """Run an npm client in an empty folder, as a user without settings."""
+    need(name)
     home = {"HOME": str(folder / "home"), "XDG_CONFIG_HOME": str(folder / "home"), "CI": "1", "NO_COLOR": "1"}
     work = folder / "work"
     work.mkdir()
@@ -68,6 +76,16 @@ async def test_smolagents_whose_history_is_never_its_own() -> None:
         assert len(await collect(site, run.session)) == len(main)
         again = await replay_as_chat(site, session, run.history)
         assert await collect(site, run.session) == await collect(site, again)
+
+
+@pytest.mark.parametrize("history", ["linear", "tree"])
+async def test_langchain(history: str) -> None:
+    """An agent of LangChain (a graph of langgraph), over all three APIs."""
+    async with running_stage() as site:
+        runs = await open_runs(site, ["chat", "responses", "messages"], [history])
+        await play("langchain_agent.py", runs, python=find_python("langchain"), limit_s=LIMIT_S)
+        for run in runs:
+            await check_run(site, run)
 
 
 @pytest.mark.parametrize("history", ["linear", "tree"])

@@ -1,0 +1,152 @@
+"""Scenarios for real agent clients: what the scripted policy says is chosen by a key in the task.
+
+::
+
+    stage = Scenarios({"edit": [call("Edit", path=...), say("edited")]})
+    async with stage.serve() as site:
+        ...                                     # let a client play "Please (task edit)"
+    check_scenario(site, run, stage)
+
+The last user message that holds ``(task NAME)`` names the script, and the number of assistant messages behind it the
+step, so that sub-agents, resumed conversations and side requests may run side by side. A request for a summary, and
+one without tools, gets a text. Everything the policy says is kept with the prompt it said it to: the oracle of
+`check_scenario`, which uses nothing that the server stored.
+"""
+
+import json
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from clientkit import Run, get_session, read_text
+from httpkit import Site, running_site
+from servicekit import get_renderer
+from turnkeeper.core import Turn
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.rendering import Renderer
+from turnkeeper.samples import Sample, decode_samples
+from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine
+from turnkeeper.testing.script import DEFAULT_STOP_ID, ScriptedReply
+
+KEY = re.compile(r"\(task (\w+)\)")
+SUMMARY = re.compile(
+    r"detailed summary of|CONTEXT CHECKPOINT|provide a detailed prompt|<state_snapshot>|create a structured",
+    re.IGNORECASE,
+)
+
+Step = Sequence[tuple[str, Mapping[str, Any]]] | str
+"""What the policy does: calls of tools, as name and arguments, or its last words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One reply of the policy."""
+
+    prompt: tuple[int, ...]
+    ids: tuple[int, ...]
+    is_main: bool
+    """Whether it answers the task, and not a title or summary request."""
+
+
+@dataclass(slots=True)
+class Scenarios:
+    """The policy: a script for each task."""
+
+    scripts: Mapping[str, Sequence[Step]]
+    said: list[Said] = field(default_factory=list[Said])
+    renderer: Renderer = field(default_factory=get_renderer)
+
+    @asynccontextmanager
+    async def serve(self, **options: Any) -> AsyncGenerator[Site]:
+        """The server in front of the policy."""
+        engine = ScriptedEngine(default=self.reply, encode=self.encode, context_length=10**6)
+        async with running_site(engine, renderer=self.renderer, **options) as site:
+            yield site
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text."""
+        return self.renderer.tokenizer.encode(text).tolist()
+
+    def reply(self, request: RecordedRequest) -> ScriptedReply:
+        """What the policy says to a conversation."""
+        name, step = find_step(request.json["messages"])
+        text, calls, is_main = self._choose(request.json, name, step)
+        ids = (*self.encode(text), DEFAULT_STOP_ID)
+        self.said.append(Said(prompt=tuple(request.json["input_ids"]), ids=ids, is_main=is_main))
+        return ScriptedReply(
+            text=text,
+            reasoning=f"Thinking of {name}, step {step}.",
+            tool_calls=calls,
+            ids=ids,
+            finish_reason="tool_calls" if calls else "stop",
+        )
+
+    def _choose(self, body: JsonObject, name: str | None, step: int) -> tuple[str, list[JsonObject], bool]:
+        users = [read_text(message) for message in body["messages"] if message["role"] == "user"]
+        if name is None or (users and SUMMARY.search(users[-1]) and not KEY.search(users[-1])):
+            return "Summary: the work went well so far.", [], False
+        if not body.get("tools"):
+            return '{"title": "A task"}', [], False
+        script = self.scripts[name]
+        if step >= len(script):
+            return f"{name} is over.", [], True
+        chosen = script[step]
+        if isinstance(chosen, str):
+            return chosen, [], True
+        return f"Step {step} of {name}.", [build_call(*each, f"call_{n}") for n, each in enumerate(chosen)], True
+
+
+def find_step(messages: Sequence[JsonObject]) -> tuple[str | None, int]:
+    """The task that a conversation is at, and how often the policy has answered since it was set."""
+    for place in range(len(messages) - 1, -1, -1):
+        if messages[place]["role"] == "user" and (found := KEY.findall(read_text(messages[place]))):
+            return found[-1], sum(message["role"] == "assistant" for message in messages[place:])
+    return None, 0
+
+
+def build_call(name: str, arguments: Mapping[str, Any], call_id: str) -> JsonObject:
+    """A call whose arguments are spelled as no client spells them."""
+    spelled = json.dumps(arguments).replace('": ', '":  ')
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": spelled}}
+
+
+def list_roots(site: Site, run: Run) -> list[Turn]:
+    """The roots of a run."""
+    return [turn for turn in get_session(site, run).forest.turns if turn.parent is None]
+
+
+async def read_samples(site: Site, run: Run) -> Sequence[Sample]:
+    """The samples of a run."""
+    return decode_samples((await site.call("POST", f"{run.session}/samples", {})).body).samples
+
+
+async def check_scenario(site: Site, run: Run, stage: Scenarios, *, main_roots: int) -> None:
+    """Nothing that the policy said for the task is lost.
+
+    Every turn but the roots extends another; no reply of the policy stands twice, unexplained; so many roots are the
+    task's own. Each main reply is trained in the samples exactly as the engine said it, behind the prompt it saw.
+    """
+    turns = get_session(site, run).forest.turns
+    assert len(turns) == len(stage.said)
+    mains = {said.prompt for said in stage.said if said.is_main}
+    prompts = {turn.id: tuple(get_session(site, run).forest.path_ids(turn.id).tolist()) for turn in turns}
+    describe = [(turn.id, turn.parent, turn.why.describe()) for turn in turns]
+    roots = [turn for turn in turns if turn.parent is None and prompts[turn.id][: -len(turn.completion.ids)] in mains]
+    assert len(roots) == main_roots, describe
+    samples = await read_samples(site, run)
+    paths = [(sample.tokens.tolist(), sample.loss_mask.tolist()) for sample in samples]
+    for said in stage.said:
+        if said.is_main:
+            assert any(_is_trained(said, *path) for path in paths), describe
+
+
+def _is_trained(said: Said, tokens: list[int], mask: list[int]) -> bool:
+    start, stop = len(said.prompt), len(said.prompt) + len(said.ids)
+    offset = len(tokens) - len(mask)  # the mask covers the response alone
+    return (
+        start >= offset
+        and tuple(tokens[:stop]) == (*said.prompt, *said.ids)
+        and all(mask[start - offset : stop - offset])
+    )
