@@ -1,4 +1,4 @@
-"""What ``GET /health`` says: how the server and its engines are, and what is wrong with the routes to them. Pure."""
+"""What ``GET /health`` says: how the server, its engines and background tasks are, and what is wrong. Pure."""
 
 from collections.abc import Iterable
 
@@ -7,10 +7,15 @@ from turnkeeper.engines import EngineReport, EngineState
 from turnkeeper.fleet.route import RouteKeeper
 from turnkeeper.fleet.verdict import UNCHECKED
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.service.supervisor import Supervisor
 
 
 def describe_health(
-    config: ResolvedConfig, state: EngineState, reports: Iterable[EngineReport], routes: RouteKeeper | None
+    config: ResolvedConfig,
+    state: EngineState,
+    reports: Iterable[EngineReport],
+    routes: RouteKeeper | None,
+    supervisor: Supervisor,
 ) -> JsonObject:
     """The body of the answer.
 
@@ -19,13 +24,15 @@ def describe_health(
         state: of all engines in one word.
         reports: the newest look at them; none before the first.
         routes: what is known of the routes; None where none is probed.
+        supervisor: owns the background tasks.
     """
     return {
         "status": "ok",
         "session_server_instance_id": config.instance_id,
         "engine": str(state),
         "engines": [_describe_engine(report, routes) for report in reports],
-        "problems": [] if routes is None else list(routes.list_problems()),
+        "problems": [*(() if routes is None else routes.list_problems()), *supervisor.list_problems()],
+        "tasks": supervisor.describe(),
     }
 
 

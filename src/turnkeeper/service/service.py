@@ -4,7 +4,6 @@ Composes the registry, the turns and the samples. Sessions are pure and live in 
 lock, and nothing is held while an engine works. Heavy reading runs in threads over values that never change.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from turnkeeper.service.publish import Publisher
 from turnkeeper.service.reader import SessionReader
 from turnkeeper.service.registry import Registry
 from turnkeeper.service.settings import NewSession
+from turnkeeper.service.supervisor import Supervisor
 from turnkeeper.service.turns import TurnService
 from turnkeeper.service.waiter import Waiter
 
@@ -93,7 +93,7 @@ class SessionService:
         self._memory = memory
         self._clock = clock
         self._requests = 0
-        self._background: tuple[asyncio.Task[None], ...] = ()
+        self._supervisor = Supervisor(clock, metrics)
         self._watch_gauges()
         registry.on_expire = partial(self._close, reason=EXPIRED)
 
@@ -101,10 +101,13 @@ class SessionService:
 
     def start(self) -> None:
         """Begin to watch the engines and the routes to them, to expire idle sessions, to load the fast tokenizer."""
-        work = [self._watch.run(), self._sweep_forever(), self._measure_loop(), self.encoders.run()]
+        start = self._supervisor.start
         if self.routes is not None:
-            work.insert(0, self.routes.run())  # it has to be there when the watch looks for the first time
-        self._background = tuple(asyncio.create_task(each) for each in work)
+            start("engine_routes", self.routes.run)  # has to be there when the watch looks for the first time
+        start("engine_watch", self._watch.run)
+        start("session_sweep", self._sweep_forever)
+        start("loop_delay", self._measure_loop)
+        start("tokenizer", self.encoders.run)
 
     async def settle_memory(self) -> None:
         """Wait until everything that is being moved to disk is there."""
@@ -116,9 +119,7 @@ class SessionService:
 
     async def close(self) -> None:
         """Abandon what is in flight, tell the engines, release connections."""
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._supervisor.close()
         for entry in tuple(self._registry):
             self._close(entry, "the server is stopping")
         await self._turns.drain()
@@ -378,8 +379,9 @@ class SessionService:
 
     def describe_health(self) -> JsonObject:
         """What ``GET /health`` says."""
+        state, reports = self.control.state, self._watch.reports
         return {
-            **describe_health(self.config, self.control.state, self._watch.reports, self.routes),
+            **describe_health(self.config, state, reports, self.routes, self._supervisor),
             "tokenizer": str(self.encoders.serving),
         }
 
