@@ -91,6 +91,18 @@ CASES = (
         says=("/nowhere/key cannot be read",),
     ),
     Case(
+        id="server_keys/spaces",
+        breaks={"api_key": ["a\u00e9"]},
+        holds={"api_key": ["a", "b"]},
+        says=("printable ASCII",),
+    ),
+    Case(
+        id="server_keys/file",
+        breaks={"api_key_file": "/nowhere/key"},
+        holds={},
+        says=("/nowhere/key cannot be read",),
+    ),
+    Case(
         id="forwarded_fields/weights",
         breaks={"forward_field": ["lora_path", "bootstrap_more"]},
         holds={"forward_field": ["documents", "chat_mode"]},

@@ -10,6 +10,7 @@
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -375,6 +376,20 @@ async def test_a_server_with_keys_asks_for_them() -> None:
         body = {"messages": [user("a")]}
         assert (await site.call("POST", f"{session}/v1/chat/completions", body)).status == 401
         assert (await site.call("POST", f"{session}/v1/chat/completions", body, x_api_key="secret")).status == 200
+
+
+async def test_what_the_server_says_of_itself_asks_for_its_key(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("first\nsecond\n")
+    async with running_site(api_key_file=str(tmp_path / "keys")) as site:
+        await site.service.look_at_engines()
+        for path in ("/metrics", "/docs", "/openapi.json"):
+            for headers in ({}, {"x_api_key": "third"}, {"authorization": "Bearer \u00e9"}):
+                assert (await site.call("GET", path, **headers)).status == 401, path
+            for key in ("first", "second"):
+                assert (await site.call("GET", path, x_api_key=key)).status == 200, path
+        open_health = (await site.call("GET", "/health")).json()
+        assert list(open_health) == ["status", "session_server_instance_id", "engine"]
+        assert (await site.call("GET", "/health", x_api_key="first")).json()["engines"][0]["url"] == site.engine_url
 
 
 async def test_a_pause_holds_turns_back_until_the_engines_go_on() -> None:

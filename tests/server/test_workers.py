@@ -12,9 +12,17 @@ import pytest
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import ResolvedConfig, resolve
 from turnkeeper.errors import ConfigError
-from turnkeeper.server.workers import check_engines, serve_workers, split_workers
+from turnkeeper.server.workers import check_engines, is_loopback, serve_workers, split_workers
 from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
 from turnkeeper.testing.serve import running
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False)],
+)
+def test_loopback_is_told_from_what_others_reach(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
 
 
 def build(**options: object) -> ResolvedConfig:

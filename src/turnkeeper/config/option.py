@@ -148,6 +148,7 @@ _METAVARS = {
     "session_server_ip": "ADDRESS",
     "session_server_port": "PORT",
     "api_key": "KEY",
+    "api_key_file": "FILE",
     "engine_api_key": "KEY",
     "engine_api_key_file": "FILE",
     "pass_through": "ROUTE",

@@ -69,7 +69,7 @@ def resolve(loaded: Loaded, *, warnings: tuple[str, ...] = ()) -> ResolvedConfig
     return ResolvedConfig(
         model=settings.model,
         engine=_resolve_engine(settings.engine),
-        server=server,
+        server=_resolve_server(server),
         history=history,
         routing=settings.routing,
         timeouts=settings.timeouts,
@@ -85,6 +85,13 @@ def resolve(loaded: Loaded, *, warnings: tuple[str, ...] = ()) -> ResolvedConfig
         engine_authorizations=build_authorizations(settings.engine.backend_url),
         origins=loaded.origins,
     )
+
+
+def _resolve_server(server: Server) -> Server:
+    """The server's options with the keys that are in a file."""
+    if server.api_key_file is None:
+        return server
+    return server.model_copy(update={"api_key": (*server.api_key, *read_keys(server.api_key_file))})
 
 
 def _resolve_engine(engine: Engine) -> Engine:

@@ -143,6 +143,8 @@ class Server(Section):
     """Name of this instance in /health. Unset: a random one."""
     api_key: Annotated[tuple[str, ...], BeforeValidator(_split), Field(repr=False)] = ()
     """Key that agents must send; repeat it for several. Unset: keys on session paths are ignored."""
+    api_key_file: str | None = None
+    """File with such keys, one on a line."""
     auto_create_sessions: bool = False
     """Create the session that a request names, if there is none."""
     allow_unrecorded: bool = False

@@ -20,6 +20,7 @@ from turnkeeper.errors import RouteNotServedError
 from turnkeeper.http.dialects import DIALECTS, Dialect
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
+from turnkeeper.http.headers import read_session_key
 from turnkeeper.http.jsonbody import encode_json
 from turnkeeper.http.models import ModelsHandler
 from turnkeeper.http.openapi import describe_routes
@@ -41,6 +42,25 @@ class RouteRow:
     """Whether the OpenAPI document shows it."""
 
 
+@dataclass(frozen=True, slots=True)
+class AdminOnly:
+    """An application behind the server's key, where the server has one."""
+
+    service: SessionService
+    app: Any
+    """An ASGI application."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def answer(exchange: Exchange) -> None:
+            self.service.check_key(read_session_key(exchange.headers))
+            exchange.is_started = True  # the application answers by itself
+            await self.app(scope, receive, send)
+
+        await answer_or_explain(Exchange(scope, receive, send), answer, on_error=self.service.count_error)
+
+
 def build_app(service: SessionService) -> FastAPI:
     """The ASGI application over a service; its lifespan starts and closes the service."""
 
@@ -51,6 +71,9 @@ def build_app(service: SessionService) -> FastAPI:
         await service.close()
 
     app = FastAPI(title="turnkeeper", version=__version__, lifespan=live, redoc_url=None)
+    for route in app.router.routes:  # FastAPI's own: the OpenAPI document and the page that shows it
+        assert isinstance(route, Route)
+        route.app = AdminOnly(service, route.app)
     rows = build_rows(service)
     # Before FastAPI's own routes, and in this order: the pass-through takes what is left.
     app.router.routes[:0] = [Route(row.path, row.app, methods=list(row.methods)) for row in rows if row.is_listed]

@@ -124,10 +124,12 @@ class Routes:
 
     async def health(self, exchange: Exchange) -> None:
         """``GET /health``."""
-        await _send_json(exchange, self._service.describe_health())
+        is_admin = self._service.is_admin(read_session_key(exchange.headers))
+        await _send_json(exchange, self._service.describe_health(is_admin=is_admin))
 
     async def metrics(self, exchange: Exchange) -> None:
         """``GET /metrics``."""
+        self._check_key(exchange)
         await exchange.respond(200, self._service.metrics.render(), {"content-type": CONTENT_TYPE})
 
     async def pause_engines(self, exchange: Exchange) -> None:

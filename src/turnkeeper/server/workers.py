@@ -5,6 +5,7 @@
 
 import asyncio
 import dataclasses
+import ipaddress
 import logging
 import pickle
 import sys
@@ -14,6 +15,8 @@ from turnkeeper.errors import ConfigError
 from turnkeeper.server.build import build_client, check_routes
 from turnkeeper.server.group import read_task, run_group
 from turnkeeper.server.serve import serve
+
+logger = logging.getLogger("turnkeeper")
 
 _KILL_MARGIN_S = 10.0
 """What a process may take beyond draining its requests before it is killed."""
@@ -30,6 +33,8 @@ def serve_workers(config: ResolvedConfig) -> int:
             errors on stderr and end with status 2.
     """
     configure_logging(config)
+    if not config.server.api_key and not is_loopback(config.server.session_server_ip):
+        logger.warning("anybody who reaches %s may do everything here: set --api-key", config.server.session_server_ip)
     if config.engine.strict_probe:
         asyncio.run(check_engines(config))
     workers = split_workers(config)
@@ -57,6 +62,14 @@ async def check_engines(config: ResolvedConfig) -> None:
     problems = [f"{each.report.url}: {each.verdict.reason}" for each in reports if each.verdict.reason]
     if problems:
         raise ConfigError("\n".join(["--strict-probe found engines that cannot serve", *problems]))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def split_workers(config: ResolvedConfig) -> tuple[ResolvedConfig, ...]:

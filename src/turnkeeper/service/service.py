@@ -4,6 +4,7 @@ Composes the registry, the turns and the samples. Sessions are pure and live in 
 lock, and nothing is held while an engine works. Heavy reading runs in threads over values that never change.
 """
 
+import hmac
 import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -46,6 +47,9 @@ SWEEP_INTERVAL_S = 30.0
 
 EXPIRED = "expired"
 """Why a session ended that nobody asked for any more."""
+
+_OPEN_HEALTH = ("status", "session_server_instance_id", "engine")
+"""What a stranger may know of a server with keys."""
 
 LOOP_LOOK_S = 0.5
 """How often the event loop's delay is measured."""
@@ -356,9 +360,13 @@ class SessionService:
         Raises:
             AuthenticationError: the key is missing or unknown.
         """
-        keys = self.config.server.api_key
-        if keys and key not in keys:
+        if not self.is_admin(key):
             raise AuthenticationError("the API key is missing or unknown", hint="--api-key names those that are served")
+
+    def is_admin(self, key: str | None) -> bool:
+        """Whether a key is one of the server's; everybody's is where it has none. The time taken tells nothing."""
+        keys, given = self.config.server.api_key, (key or "").encode()
+        return not keys or sum(hmac.compare_digest(each.encode(), given) for each in keys) > 0
 
     def abort_all(self) -> int:
         """End every turn in flight for good; sessions that exist take no further turns. Returns how many there are."""
@@ -377,13 +385,14 @@ class SessionService:
         checkpoint = Path(self.config.model.hf_checkpoint or "policy").name
         return tuple(dict.fromkeys((checkpoint, *self.config.history.train_models)))
 
-    def describe_health(self) -> JsonObject:
-        """What ``GET /health`` says."""
+    def describe_health(self, *, is_admin: bool = True) -> JsonObject:
+        """What ``GET /health`` says; to strangers no address and no problem."""
         state, reports = self.control.state, self._watch.reports
-        return {
+        whole = {
             **describe_health(self.config, state, reports, self.routes, self._supervisor),
             "tokenizer": str(self.encoders.serving),
         }
+        return whole if is_admin else {name: whole[name] for name in _OPEN_HEALTH}
 
     def sweep(self) -> int:
         """Expire idle sessions; returns how many."""

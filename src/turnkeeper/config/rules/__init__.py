@@ -14,6 +14,7 @@ RULES: tuple[Rule, ...] = (
     server.engine_given,
     server.engine_address,
     server.engine_key,
+    server.server_keys,
     server.forwarded_fields,
     server.passed_through,
     server.one_port,

@@ -80,6 +80,19 @@ def engine_key(at: Situation) -> str | None:
     return "--engine-api-key: a key has printable ASCII characters and no spaces"
 
 
+@rule(when="`--api-key` or `--api-key-file` is given", must="each key is one that a header can hold")
+def server_keys(at: Situation) -> str | None:
+    """Have keys that clients can send; no message shows one."""
+    server = at.settings.server
+    try:
+        keys = () if server.api_key_file is None else read_keys(server.api_key_file)
+    except ConfigError as error:
+        return f"--api-key-file: {error}"
+    if all(map(is_sendable, (*server.api_key, *keys))):
+        return None
+    return "--api-key: a key has printable ASCII characters and no spaces"
+
+
 @rule(when="`--forward-field` is given", must="each is a field on no list")
 def forwarded_fields(at: Situation) -> str | None:
     """Forward only what has no rule of its own."""
