@@ -15,6 +15,7 @@ one without tools, gets a text. Everything the policy says is kept with the prom
 
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,7 +24,6 @@ from typing import Any
 from clientkit import Run, get_session, read_text
 from httpkit import Site, running_site
 from servicekit import get_renderer
-from turnkeeper.core import Turn
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer
 from turnkeeper.samples import Sample, decode_samples
@@ -112,11 +112,6 @@ def build_call(name: str, arguments: Mapping[str, Any], call_id: str) -> JsonObj
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": spelled}}
 
 
-def list_roots(site: Site, run: Run) -> list[Turn]:
-    """The roots of a run."""
-    return [turn for turn in get_session(site, run).forest.turns if turn.parent is None]
-
-
 async def read_samples(site: Site, run: Run) -> Sequence[Sample]:
     """The samples of a run."""
     return decode_samples((await site.call("POST", f"{run.session}/samples", {})).body).samples
@@ -125,16 +120,21 @@ async def read_samples(site: Site, run: Run) -> Sequence[Sample]:
 async def check_scenario(site: Site, run: Run, stage: Scenarios, *, main_roots: int) -> None:
     """Nothing that the policy said for the task is lost.
 
-    Every turn but the roots extends another; no reply of the policy stands twice, unexplained; so many roots are the
-    task's own. Each main reply is trained in the samples exactly as the engine said it, behind the prompt it saw.
+    The turns of the task are so many chains: each begins with a root, and each later turn is the only one of the task
+    that extends the turn before it. Each main reply is trained in the
+    samples exactly as the engine said it, behind the prompt it saw.
     """
     turns = get_session(site, run).forest.turns
     assert len(turns) == len(stage.said)
     mains = {said.prompt for said in stage.said if said.is_main}
     prompts = {turn.id: tuple(get_session(site, run).forest.path_ids(turn.id).tolist()) for turn in turns}
+    of_task = [turn for turn in turns if prompts[turn.id][: -len(turn.completion.ids)] in mains]
     describe = [(turn.id, turn.parent, turn.why.describe()) for turn in turns]
-    roots = [turn for turn in turns if turn.parent is None and prompts[turn.id][: -len(turn.completion.ids)] in mains]
+    roots = [turn for turn in of_task if turn.parent is None]
     assert len(roots) == main_roots, describe
+    extended = Counter(turn.parent for turn in of_task if turn.parent is not None)
+    assert extended.keys() <= {turn.id for turn in of_task}, describe
+    assert set(extended.values()) <= {1}, describe
     samples = await read_samples(site, run)
     paths = [(sample.tokens.tolist(), sample.loss_mask.tolist()) for sample in samples]
     for said in stage.said:
