@@ -38,7 +38,7 @@ def reminder(text: str) -> Message:
 
 CALLED = assistant("", call("look", {"at": 1}), reasoning="r")
 HEAD_ONLY = ("qwen35", "qwen36", "qwen38small", "qwen4exp", "minimax_m25", "minimax_m27")
-IN_PLACE = ("qwen3", "qwennext", "glm47", "nemotron3", "kimi25", "kimi26", "inkling", "default")
+IN_PLACE = ("qwen3", "qwennext", "glm47", "glm53", "nemotron3", "kimi25", "kimi26", "inkling", "default")
 
 
 @dataclass(frozen=True, kw_only=True)
