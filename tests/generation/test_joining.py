@@ -6,6 +6,7 @@
 4. Wherever a turn is cut, joining gives what the uncut turn was (a property).
 """
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -82,6 +83,17 @@ def test_one_piece_is_the_reply_as_the_engine_gave_it() -> None:
     joined = join_pieces([only])
     assert joined.generation is only.generation
     assert (joined.versions, joined.patch, joined.cut_tokens) == (only.versions, only.patch, 0)
+
+
+def test_reports_of_the_likeliest_tokens_are_joined_where_every_piece_has_one() -> None:
+    pieces = make_pieces(encode("hello"), [2])
+    told = [
+        replace(piece, generation=replace(piece.generation, top_logprobs=((((7, -float(at)),),) * count)))
+        for at, (piece, count) in enumerate(zip(pieces, (2, 3), strict=True))
+    ]
+    assert join(told).generation.top_logprobs == (((7, 0.0),),) * 2 + (((7, -1.0),),) * 3
+    assert join([told[0], pieces[1]]).generation.top_logprobs is None
+    assert join(pieces).generation.top_logprobs is None
 
 
 def test_everything_parallel_is_joined_in_order() -> None:

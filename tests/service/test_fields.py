@@ -4,7 +4,8 @@
    those that the agent's body lost as well as those that the engine's wire does not have.
 2. The adapter goes along with every turn, and stands with its versions.
 3. A reply that counts no prompt tokens is served and marked, with one warning a route; with routing rows it is refused.
-4. The number of names that are counted one by one is bounded.
+4. The likeliest tokens that an agent asks for are delivered with the reply, and shown in its record.
+5. The number of names that are counted one by one is bounded.
 """
 
 import json
@@ -103,3 +104,17 @@ async def test_a_reply_that_counts_no_prompt_tokens_is_marked_with_one_warning_a
     assert [record.args for record in caplog.records if "prompt_unverified" in record.getMessage()] == [
         ("http://engine",)
     ]
+
+
+async def test_the_likeliest_tokens_are_delivered_and_shown() -> None:
+    kit = build_kit()
+    session_id = kit.create()
+    turn = await kit.begin(session_id, [user("hi")], logprobs=True, top_logprobs=2)
+    assert kit.engine.calls[0].request.forwarded == {"top_logprobs": 2}
+    count = len(kit.engine.build(kit.engine.calls[0], text="ok").ids)
+    kit.engine.answer(text="ok", top_logprobs=(((5, -0.5), (6, -1.0)),) * count)
+    content = (await turn.read())["choices"][0]["logprobs"]["content"]
+    assert [[entry["logprob"] for entry in place["top_logprobs"]] for place in content] == [[-0.5, -1.0]] * count
+    (record,) = (await describe(kit, session_id))["records"]
+    shown = record["response"]["choices"][0]["meta_info"]["output_top_logprobs"]
+    assert shown == [[[-0.5, 5, None], [-1.0, 6, None]]] * count

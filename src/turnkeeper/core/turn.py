@@ -11,7 +11,7 @@ its patch of routing rows. The pending turn stands in ``pending``, the reason wh
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.matching import Difference, Rewrite
 from turnkeeper.routing import RoutingRows
+
+TopLogprobs: TypeAlias = tuple[tuple[tuple[int, float], ...], ...]
+"""For each sampled token the likeliest tokens at its place: id and logprob, the likeliest first."""
 
 
 class FinishReason(StrEnum):
@@ -130,6 +133,8 @@ class Completion:
     """Covers 0..C in order, without gaps."""
     weight_version: str | None = None
     """``meta_info.weight_version``: the engine's version at the end of the request; None when it sent none."""
+    top_logprobs: TopLogprobs | None = None
+    """The likeliest tokens at each place, where the agent asked for them: a report, which no sample holds."""
     lora_name: str | None = None
     """The adapter that it was sampled with, of which the versions are versions; None for the base weights."""
     rows: RoutingRows | None = None

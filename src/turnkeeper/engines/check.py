@@ -198,6 +198,7 @@ def build_completion(
         rows=rows,
         indexer_rows=indexer_rows,
         matched_stop=generation.matched_stop,
+        top_logprobs=generation.top_logprobs,
         cached_tokens=min(generation.cached_tokens, prompt_tokens),
         response_id=response_id or generation.response_id,
         meta=generation.meta,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from turnkeeper.choices import EngineWire
 from turnkeeper.core.tokens import TokenIds
-from turnkeeper.core.turn import VersionSpan
+from turnkeeper.core.turn import TopLogprobs, VersionSpan
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.routing import Payload, RowsRequest
 
@@ -161,6 +161,8 @@ class Generation:
     """The engine's id of the reply."""
     model: str = ""
     """The model name the engine states."""
+    top_logprobs: TopLogprobs | None = None
+    """The likeliest tokens at each place; None where they were not asked for."""
     dropped_fields: tuple[str, ...] = ()
     """The request's fields that the engine's wire does not have."""
     url: str = ""

@@ -15,6 +15,7 @@ from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.core.turn import VersionSpan
 from turnkeeper.engines.engine import ABORT, GenerateRequest, Generation
 from turnkeeper.engines.reply import JsonReply, clean_numbers, expect_object
+from turnkeeper.engines.top_logprobs import count_wanted, read_top_logprobs
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.jsontypes import MAX_DEPTH, JsonObject, is_number, is_too_deep
 
@@ -78,6 +79,9 @@ def build_generation(
         routed_experts=reply.take_payload(meta, "routed_experts") if wants_rows else None,
         indexer_topk=reply.take_payload(meta, "indexer_topk") if wants_indexer else None,
         indexer_layers=read_count(meta, "indexer_topk_num_layers"),
+        top_logprobs=read_top_logprobs(
+            meta.get("output_top_logprobs"), tokens=len(cast(list[Any], pairs)), wanted=count_wanted(request)
+        ),
         meta=clean_numbers(reply, kept),
         response_id=str(top.get("id") or meta.get("id") or ""),
         model=str(top.get("model") or ""),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turnkeeper.core.tokens import TokenIds, join_ids
-from turnkeeper.core.turn import FinishReason, VersionSpan
+from turnkeeper.core.turn import FinishReason, TopLogprobs, VersionSpan
 from turnkeeper.engines.engine import DecodeIds, GenerateRequest, Generation, ParseMessage
 from turnkeeper.engines.message import trim_stop
 from turnkeeper.jsontypes import JsonObject
@@ -76,6 +76,7 @@ def join_pieces(
         message=message,
         ids=ids[:count],
         logprobs=np.concatenate([piece.generation.logprobs for piece in pieces])[:count],
+        top_logprobs=_join_top_logprobs(pieces, count),
         finish_reason=str(finish),
         matched_stop=matched,
         prompt_tokens=None if last.prompt_tokens is None else len(first.request.prompt_ids),
@@ -121,6 +122,14 @@ def _find_stop(ids: TokenIds, first: Piece, decode: DecodeIds | None) -> _Stop |
         middle = (low + high) // 2
         low, high = (low, middle) if has_stop(middle) else (middle + 1, high)
     return _Stop(text=has_stop(low) or present[0], count=low)
+
+
+def _join_top_logprobs(pieces: Sequence[Piece], count: int) -> TopLogprobs | None:
+    """The pieces' reports one behind the other; None where a piece has none."""
+    reports = [piece.generation.top_logprobs for piece in pieces if len(piece.generation.ids)]
+    if None in reports:
+        return None
+    return tuple(place for report in reports for place in report or ())[:count]
 
 
 def _join_versions(pieces: Sequence[Piece], count: int) -> tuple[VersionSpan, ...]:

@@ -185,6 +185,10 @@ class SessionEntry:
         self.memory.spilled_bytes += on_disk
 
 
+_PLACE_BYTES, _PAIR_BYTES = 48, 120
+"""A tuple, and a pair of a whole number and a double with its place in one, as CPython holds them."""
+
+
 def measure_turn(turn: Turn) -> int:
     """What a turn takes in memory, in bytes: arrays exactly, texts by their length, the rest by a constant."""
     completion = turn.completion
@@ -192,7 +196,8 @@ def measure_turn(turn: Turn) -> int:
     rows = completion.rows.size_bytes if completion.rows is not None else 0
     indexer = completion.indexer_rows.nbytes if completion.indexer_rows is not None else 0
     texts = sum(_measure_text(message) for message in (*turn.messages, completion.message))
-    return arrays + rows + indexer + texts + 2048
+    tops = sum(_PLACE_BYTES + _PAIR_BYTES * len(place) for place in completion.top_logprobs or ())
+    return arrays + rows + indexer + texts + tops + 2048
 
 
 def _measure_text(value: Any) -> int:

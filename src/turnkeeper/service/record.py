@@ -145,6 +145,10 @@ def _build_response(turn: Turn, *, with_rows: bool) -> JsonObject:
     }
     if completion.weight_version is not None:
         meta["weight_version"] = completion.weight_version
+    if completion.top_logprobs is not None:
+        meta["output_top_logprobs"] = [
+            [[logprob, token_id, None] for token_id, logprob in place] for place in completion.top_logprobs
+        ]
     if with_rows and completion.rows is not None:
         meta["routed_experts"] = encode_rows(completion.rows)
     choice: JsonObject = {

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnkeeper.core.tokens import TokenIds
-from turnkeeper.core.turn import Completion
+from turnkeeper.core.turn import Completion, TopLogprobs
 from turnkeeper.jsontypes import Message
 
 
@@ -38,6 +38,8 @@ class AgentReply:
     """Shape [C]: the sampled ids."""
     logprobs: NDArray[np.float64]
     """Shape [C], parallel to ``ids``."""
+    top_logprobs: TopLogprobs | None = None
+    """The likeliest tokens at each place, parallel to ``ids``; None where the engine was not asked for them."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The engine's ``meta_info`` less lists and payloads."""
 
@@ -56,5 +58,6 @@ def build_reply(completion: Completion, prompt_tokens: int) -> AgentReply:
         weight_version=completion.weight_version,
         ids=completion.ids,
         logprobs=completion.logprobs,
+        top_logprobs=completion.top_logprobs,
         meta=completion.meta,
     )

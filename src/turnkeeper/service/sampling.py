@@ -16,6 +16,8 @@ TOKEN_LIMIT = FIELDS["max_tokens"]
 """The field that limits a completion; its aliases all mean it."""
 
 
+_ADAPTER_HINT = "; the server's option --lora-name names the adapter that all turns are sampled with"
+
 MAX_DROPPED = 100
 """The most fields that a turn lists as left out."""
 
@@ -96,7 +98,7 @@ def check_allowed(body: Mapping[str, Any]) -> None:
         if row.use is Use.PLACEMENT:
             raise FieldNotAllowedError(
                 f"{name} is not for agents: weights, addresses and priorities are the operator's choice",
-                hint=f"leave {name} out; --lora-name names the adapter that all turns are sampled with",
+                hint=f"leave {name} out" + (_ADAPTER_HINT if "lora" in name or "adapter" in name else ""),
                 param=name,
             )
         if row.use is Use.TOKENS and not row.is_neutral(value):

@@ -8,6 +8,7 @@
 """
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,14 @@ def test_a_reply_is_one_completion() -> None:
     assert choice["logprobs"] is None
     assert body["usage"]["total_tokens"] == 12
     assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
+
+
+def test_the_likeliest_tokens_are_listed_beside_each_sampled_one() -> None:
+    reply = replace(make_reply(FULL), top_logprobs=(((7, -0.5), (9, -1.5)), ()))
+    (first, second) = json.loads(parse(logprobs=True).render_reply(reply))["choices"][0]["logprobs"]["content"]
+    assert [(entry["token"], entry["logprob"]) for entry in first["top_logprobs"]] == [("<7>", -0.5), ("<9>", -1.5)]
+    assert (first["token"], second["token"], second["top_logprobs"]) == ("<7>", "<8>", [])
+    assert json.loads(parse().render_reply(reply))["choices"][0]["logprobs"] is None
 
 
 def test_logprobs_are_listed_for_who_asks() -> None:

@@ -109,6 +109,8 @@ def render_completions_body(
     fields = select_fields(request, Wire.VLLM)
     body = _render_common(request, fields, is_stream=is_stream) | render_sampling(request, fields)
     body |= {"model": request.lora_name or model, "n": 1, "return_token_ids": True, "return_weight_versions": True}
+    if fields.format:  # the likeliest tokens: by id, since several ids may spell one text
+        body["return_tokens_as_token_ids"] = True
     room = None if context_length is None else max(1, context_length - len(request.prompt_ids))
     limits = [limit for limit in (request.token_budget, room) if limit is not None]
     if limits:

@@ -19,6 +19,7 @@ from turnkeeper.engines.engine import ABORT, GenerateRequest, Generation, ParseM
 from turnkeeper.engines.meta import read_count, read_ids, read_spans
 from turnkeeper.engines.reply import Body, JsonReply, clean_numbers, expect_object, parse_reply
 from turnkeeper.engines.sglang.generate import add_message, build_stream_error
+from turnkeeper.engines.top_logprobs import count_wanted, read_top_logprobs
 from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.jsontypes import JsonObject, is_number
 from turnkeeper.routing import PackedIds
@@ -45,10 +46,10 @@ def read_vllm_reply(reply: JsonReply, request: GenerateRequest, url: str, parse:
         found = f"{len(cast(list[object], choices))} choices" if isinstance(choices, list) else "no choices"
         raise EngineProtocolError(f"the engine at {url} answered {found}, expected exactly 1", url=url)
     choice = expect_object(cast(list[object], choices)[0], "choices[0]", url)
-    return add_message(_build_bare(reply, choice, url, wants_rows=request.rows is not None), request, parse)
+    return add_message(_build_bare(reply, choice, url, request), request, parse)
 
 
-def _build_bare(reply: JsonReply, choice: JsonObject, url: str, *, wants_rows: bool) -> Generation:
+def _build_bare(reply: JsonReply, choice: JsonObject, url: str, request: GenerateRequest) -> Generation:
     finish = str(choice.get("finish_reason") or "stop")
     ids: object = choice.get("token_ids")
     logprobs: object = choice.get("logprobs")
@@ -77,7 +78,10 @@ def _build_bare(reply: JsonReply, choice: JsonObject, url: str, *, wants_rows: b
         is_cache_counted=cached is not None,
         weight_version=spans[-1].version if spans else None,
         spans=spans,
-        routed_experts=reply.take_payload(choice, "routed_experts") if wants_rows else None,
+        routed_experts=reply.take_payload(choice, "routed_experts") if request.rows is not None else None,
+        top_logprobs=read_top_logprobs(
+            _find_places(logprobs), tokens=len(cast(list[object], ids)), wanted=count_wanted(request)
+        ),
         meta=clean_numbers(
             reply, {name: reply.value[name] for name in ("kv_transfer_params", "metrics") if name in reply.value}
         ),
@@ -85,6 +89,12 @@ def _build_bare(reply: JsonReply, choice: JsonObject, url: str, *, wants_rows: b
         model=str(reply.value.get("model") or ""),
         url=url,
     )
+
+
+def _find_places(logprobs: object) -> object:
+    """Where the likeliest tokens of each place stand, on either route."""
+    fields = cast(JsonObject, logprobs) if isinstance(logprobs, dict) else {}
+    return fields.get("top_logprobs") or fields.get("content")
 
 
 def read_logprobs(value: object, url: str) -> list[float]:
@@ -126,6 +136,7 @@ class StreamedChoice:
         self._prompt_tokens = prompt_tokens
         self._ids: list[int] = []
         self._logprobs: list[object] = []
+        self._places: list[object] = []
         self._top: JsonObject = {}
         self._choice: JsonObject = {}
         self._payloads: Sequence[PackedIds] = ()
@@ -151,6 +162,8 @@ class StreamedChoice:
                 fields = cast(JsonObject, logprobs)
                 for name in _LOGPROB_LISTS:
                     self._logprobs += _read_list(fields.get(name), name, self._url)
+                places: object = fields.get("top_logprobs")
+                self._places += cast(list[object], places) if isinstance(places, list) else []
             ids = read_ids(_read_list(choice.get("token_ids"), "token_ids", self._url), self._url)
             self._ids += ids.tolist()
             return ids
@@ -164,5 +177,9 @@ class StreamedChoice:
         """
         if not self._choice.get("finish_reason"):
             raise EngineError(f"the stream of {self._url} ended before its reply was complete", url=self._url)
-        choice = {**self._choice, "token_ids": self._ids, "logprobs": {"content": self._logprobs}}
+        choice = {
+            **self._choice,
+            "token_ids": self._ids,
+            "logprobs": {"content": self._logprobs, "top_logprobs": self._places},
+        }
         return JsonReply(value={**self._top, "choices": [choice]}, payloads=self._payloads, is_strict=False)

@@ -6,7 +6,6 @@ lists: an agent has no use for them and a trainer collects samples.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from turnkeeper.core.turn import FinishReason, TurnRequest
 from turnkeeper.errors import TurnkeeperError
@@ -76,11 +75,18 @@ class ChatCall:
         """Each sampled token with its text and log-probability; None unless asked for."""
         if not self.wants_logprobs:
             return None
-        return {"content": [self._render_token(*pair) for pair in zip(reply.ids, reply.logprobs, strict=True)]}
+        places = reply.top_logprobs if reply.top_logprobs is not None else ((),) * len(reply.ids)
+        tokens = zip(reply.ids.tolist(), reply.logprobs.tolist(), places, strict=True)
+        return {
+            "content": [
+                self._render_token(token_id, logprob) | {"top_logprobs": [self._render_token(*pair) for pair in place]}
+                for token_id, logprob, place in tokens
+            ]
+        }
 
-    def _render_token(self, token_id: Any, logprob: Any) -> JsonObject:
-        text = self.decode_token(int(token_id))
-        return {"token": text, "logprob": float(logprob), "bytes": list(text.encode()), "top_logprobs": []}
+    def _render_token(self, token_id: int, logprob: float) -> JsonObject:
+        text = self.decode_token(token_id)
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
 
 
 class ChatStream:
