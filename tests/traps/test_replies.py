@@ -77,6 +77,7 @@ REFUSED: dict[str, Edit] = {
     "a shorter prompt": meta(prompt_tokens=1),
     "a completion length as a string": meta(completion_tokens="3"),
     "an id beyond 31 bits": first_pair(1, 2**31),
+    "an id beyond the vocabulary": first_pair(1, 2**31 - 1),
     "an id beyond 64 bits": first_pair(1, 2**70),
     "a negative id": first_pair(1, -1),
     "a whole id as a double": first_pair(1, 5.0),
@@ -132,7 +133,6 @@ RECORDED: dict[str, Edit] = {
     "speculation that is no number": meta(spec_accept_token_num=[1], spec_draft_token_num={}, spec_verify_ct=1.5),
     "cached tokens below zero": meta(cached_tokens=-3),
     "cached tokens in 30 digits": meta(cached_tokens=10**30),
-    "the highest id": first_pair(1, 2**31 - 1),
     "a whole logprob": first_pair(0, -1),
     "a version that is a number": meta(weight_version=5),
     "a version that is an object": meta(weight_version={}),
@@ -194,8 +194,9 @@ STATUSES = {
     422: 400,
     429: 429,
     408: 504,
+    413: 413,
     504: 504,
-    **dict.fromkeys((201, 204, 206, 301, 302, 304, 307, 401, 403, 404, 409, 410, 413, 500, 502, 503, 599), 502),
+    **dict.fromkeys((201, 204, 206, 301, 302, 304, 307, 401, 403, 404, 409, 410, 500, 502, 503, 599), 502),
 }
 
 
