@@ -160,7 +160,7 @@ def run_apart(work: Callable[[], Awaitable[int]]) -> int:
         while not task.done():
             await asyncio.wait([task], timeout=0.02)
             worst, last = max(worst, time.monotonic() - last), time.monotonic()
-        assert worst < 1.0, f"the event loop was held up for {worst:.1f} s"
+        assert worst < 5.0, f"the event loop was held up for {worst:.1f} s"
         return await task
 
     def run() -> None:

@@ -106,19 +106,22 @@ RESPELLED = {
 }
 
 
+@pytest.mark.parametrize("choice", ["fork", "first"])
 @pytest.mark.parametrize(("arguments", "is_same"), RESPELLED.values(), ids=RESPELLED.keys())
-async def test_arguments_match_by_value_and_keep_their_stored_spelling(arguments: str, is_same: bool) -> None:
+async def test_arguments_match_by_value_or_by_the_id_of_their_call_and_keep_their_stored_spelling(
+    arguments: str, is_same: bool, choice: str
+) -> None:
     stored = {"id": "c", "type": "function", "function": {"name": "f", "arguments": RESPELLED["as it was"][0]}}
     engine = build_engine(ScriptedReply(text="", tool_calls=[stored], finish_reason="tool_calls"))
-    async with running_site(engine, use_session_server="v2") as site:
+    async with running_site(engine, use_session_server="v2", on_rewritten_calls=choice) as site:
         session = await site.create()
         await site.chat(session, [user("a")])
         replayed = {**stored, "function": {"name": "f", "arguments": arguments}}
         asked = [user("a"), {"role": "assistant", "content": None, "tool_calls": [replayed]}, result("c")]
         assert (await site.chat(session, asked)).status == 200
         turns = get_entry(site, session).session.forest.turns
-        assert (turns[1].parent == 0) is is_same
-        if is_same:
+        assert (turns[1].parent == 0) is (is_same or choice == "first")
+        if turns[1].parent == 0:
             assert engine.generations[1].json["messages"][1]["tool_calls"][0]["function"] == stored["function"]
         await check_sound(site, session, turns=2)
 
