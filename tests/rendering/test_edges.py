@@ -4,6 +4,7 @@
 2. What a format cannot write is a 400 that says what to send instead; nothing is left out without a word.
 3. Messages in odd forms are read as what they mean.
 4. What a block format does not expect is still text.
+5. However much of a close was sampled, all of it or nothing, the prompt that goes on closes the message once.
 """
 
 from typing import Any
@@ -189,6 +190,31 @@ def test_a_stop_token_that_opens_the_next_message_is_kept_or_trimmed(
     prompt = renderer.extend(parent, [appended], [], {})
     assert prompt.trim == trim
     assert renderer.tokenizer.decode(prompt.ids).startswith(first)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwennext", "qwen35", "qwen36", "nemotron3", "minimax_m25", "default"])
+@pytest.mark.parametrize("sampled", ["all", "stop token", "nothing"])
+def test_a_message_is_closed_once_however_much_of_the_close_was_sampled(family: str, sampled: str) -> None:
+    renderer = standin(family)
+    close = "[e~[\n" if family == "minimax_m25" else "<|im_end|>\n"
+    said = "</think>\n\nYes" + {"all": close, "stop token": close.rstrip(), "nothing": ""}[sampled]
+    ids = renderer.tokenizer.encode(said)
+    parent = ParentContext(messages=[user("a"), assistant("Yes")], completion_ids=ids)
+    prompt = renderer.extend(parent, [user("b")], [], {})
+    text = renderer.tokenizer.decode(ids) + renderer.tokenizer.decode(prompt.ids)
+    head, _, rest = text.partition(close)
+    assert (prompt.trim, head.endswith("Yes")) == (0, True)
+    assert not rest.startswith("\n")
+    assert close.rstrip() not in rest.partition("b")[0]
+
+
+def test_text_that_only_looks_like_a_close_closes_nothing() -> None:
+    renderer = standin("qwen3")
+    for said in ("<|im_end|>\n\n", "<|im_end|> and on\n", "\n"):
+        ids = renderer.tokenizer.encode(said)
+        parent = ParentContext(messages=[user("a"), assistant("x")], completion_ids=ids)
+        prompt = renderer.extend(parent, [user("b")], [], {})
+        assert renderer.tokenizer.decode(prompt.ids).startswith("<|im_end|>\n<|im_start|>user")
 
 
 @pytest.mark.parametrize(

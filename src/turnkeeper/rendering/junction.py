@@ -1,8 +1,9 @@
 r"""Where a path and the messages after it meet.
 
-A sampled message ends in one of three ways, and each is joined so that the prompt closes it exactly once::
+A sampled message ends in one of four ways, and each is joined so that the prompt closes it exactly once::
 
     ... <|im_end|>         + "\n<|im_start|>user..."          the close was sampled: add what the model never samples
+    ... <|im_end|>\n       + "<|im_start|>user..."            the engine went on behind the stop: nothing is left to add
     ... <|user|>           + "<|user|>..."                    the stop token opens the next message: not repeated, or,
                                                               where another marker takes its place, trimmed
     ... cut in the middle  + "\n</think>\n\n<|im_end|>\n..."  nothing closed it: end the thinking, then the message
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnkeeper.core.tokens import NO_TOKENS, TokenIds
+from turnkeeper.core.tokens import NO_TOKENS, TokenIds, freeze_ids
 from turnkeeper.jsontypes import Message
 from turnkeeper.rendering.family import Family, Thinking
 from turnkeeper.rendering.tokenizer import Tokenizer
@@ -82,7 +83,7 @@ class Junction:
         ending = self._find_ending(parent.completion_ids)
         if last is not None and ending is not None:
             return Edge(trim=0, ids=self.tokenizer.encode_after(last, ending.rest + suffix))
-        if last is not None and last in self.final_ids:
+        if last is not None and (last in self.final_ids or self._has_whole_close(parent.completion_ids)):
             return Edge(trim=0, ids=self.tokenizer.encode_after(last, suffix))
         if last is None or last not in self.stop_ids:
             return Edge(trim=0, ids=self.tokenizer.encode(self.write_end(parent) + suffix))
@@ -99,6 +100,16 @@ class Junction:
             if not ending.ids and self.tokenizer.decode(ids[-_CLOSE_SIZE:]).endswith(ending.text):
                 return ending
         return None
+
+    def _has_whole_close(self, ids: TokenIds) -> bool:
+        """Whether a completion ends with what is left to add behind an ending too."""
+        tail: list[int] = ids[-_CLOSE_SIZE:].tolist()
+        for ending in self.endings:
+            if ending.ids and ending.rest and ending.ids[-1] in tail:
+                place = len(tail) - tail[::-1].index(ending.ids[-1])
+                said = tuple(tail[place - len(ending.ids) : place]) == ending.ids
+                return said and self.tokenizer.decode(freeze_ids(tail[place:])) == ending.rest
+        return False
 
     def write_end(self, parent: ParentContext) -> str:
         """What a message that nothing closed still lacks."""
