@@ -8,6 +8,7 @@
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from turnkeeper.errors import ArgumentErrors
+from turnkeeper.errors import ArgumentErrors, ConfigError
 from turnkeeper.testing.serve import running
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 from turnkeeper.trainer import SessionServer, main, run_session_server
@@ -50,6 +51,17 @@ def test_what_is_risky_is_logged(replay: bool, count: int, caplog: pytest.LogCap
     messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(messages) == count
     assert all("--pause-generation-mode retract" in message for message in messages)
+
+
+def test_routing_replay_of_a_dense_model_is_refused(tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        source = Path(shipped_checkpoint()) / name
+        if source.exists():
+            shutil.copy(source, tmp_path)
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 28}')
+    dense = NAMESPACE | {"hf_checkpoint": str(tmp_path), "use_rollout_routing_replay": True}
+    with pytest.raises(ConfigError, match="needs a mixture of experts"):
+        SessionServer(SimpleNamespace(**dense), "http://127.0.0.1:9")
 
 
 def test_several_engines_stand_with_spaces_between() -> None:

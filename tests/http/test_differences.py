@@ -14,6 +14,8 @@
 12. Counts that contradict the tokens of a reply are a 502, and nothing is recorded.
 13. Tokens and log-probabilities of a reply stand in the records, not in the reply's ``meta_info``.
 14. A developer message may stand behind a reply.
+15. Records are made from what is stored of a turn: tool calls have no index of the engine's.
+16. What the server knows of a session stands in its metadata, under one key of its own.
 
 That rows of decoding stay what sampled their tokens under ``retract`` is shown with the rows.
 """
@@ -197,3 +199,24 @@ async def test_tokens_of_a_reply_stand_in_the_records() -> None:
         (record,) = (await site.call("GET", session)).json()["records"]
     assert "output_token_logprobs" not in reply.json()["choices"][0]["meta_info"]
     assert record["response"]["choices"][0]["meta_info"]["output_token_logprobs"]
+
+
+async def test_a_record_is_made_from_what_is_stored() -> None:
+    call = {"id": "call_1", "index": 0, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    engine = ScriptedEngine([ScriptedReply(text="", tool_calls=[call], finish_reason="tool_calls")])
+    async with running_site(engine) as site:
+        session = await site.create()
+        assert (await site.chat(session, [user("a")])).status == 200
+        (record,) = (await site.call("GET", session)).json()["records"]
+    (stored,) = record["response"]["choices"][0]["message"]["tool_calls"]
+    assert stored == {key: value for key, value in call.items() if key != "index"}
+
+
+async def test_what_the_server_knows_stands_under_one_key() -> None:
+    for version, keys in (("v1", set[str]()), ("v2", {"tree"})):
+        async with running_site(ScriptedEngine(), use_session_server=version) as site:
+            session = await site.create()
+            assert (await site.chat(session, [user("a")])).status == 200
+            metadata = (await site.call("GET", session)).json()["metadata"]
+        theirs = {"accumulated_token_ids", "max_trim_tokens", "tito_session_mismatch"}
+        assert set(metadata) == {*theirs, *keys, "turnkeeper"}

@@ -4,6 +4,7 @@
 2. What the model spelled in its own way is ``assistant_text``; another text anywhere else is ``non_assistant_text``.
 3. Markers that do not pair are one ``special_token_count``; another marker in the same place is ``special_token_type``.
 4. Nothing is tokenized.
+5. An empty thinking block that no message shows is ``assistant_text``, unless the family or the arguments ask for one.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from rendering.standins import STABLE, standin
 from rendering.strategies import conversations
 from rendering.talk import LOOK, assistant, call, system, tool, user
 from turnkeeper.core.tokens import TokenIds
-from turnkeeper.jsontypes import Message
+from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering import FAMILIES, Mismatch, MismatchType, Renderer
 
 TALK: list[Message] = [
@@ -99,3 +100,21 @@ def test_nothing_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = parent_ids(renderer, TALK, [LOOK], user("x"))
     monkeypatch.setattr(type(renderer.tokenizer), "encode", None)
     assert renderer.compare(TALK, [LOOK], {}, ids) == ()
+
+
+@pytest.mark.parametrize(
+    ("family", "arguments", "types"),
+    [
+        pytest.param("qwen3", {}, [MismatchType.ASSISTANT_TEXT], id="none-asked-for"),
+        pytest.param("qwen3", {"enable_thinking": False}, [], id="thinking-off"),
+        pytest.param("qwennext", {}, [], id="always-one"),
+    ],
+)
+def test_an_empty_thinking_block_is_said_by_the_ids_alone(
+    family: str, arguments: JsonObject, types: list[MismatchType]
+) -> None:
+    renderer = standin(family)
+    messages = [user("Hi"), assistant("Yes")]
+    text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nYes<|im_end|>"
+    mismatches = renderer.compare(messages, [], arguments, renderer.tokenizer.encode(text))
+    assert [one.type for one in mismatches] == types
