@@ -107,6 +107,8 @@ def test_chunks_do_not_matter(family: str, data: st.DataObject) -> None:
     assert "".join(delta.reasoning for delta in deltas) == (whole.reasoning or "")
 
 
+BARE_NAMES = {"glm47", "glm53"}
+"""Families in whose format the name of a function alone, between the tags of a call, is a call without arguments."""
 TAGGED = [name for name, family in FAMILIES.items() if family.block_format is None]
 
 
@@ -114,15 +116,30 @@ TAGGED = [name for name, family in FAMILIES.items() if family.block_format is No
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_letters_are_never_lost(family: str, data: st.DataObject) -> None:
-    """No piece here can make a well-formed call, so that every letter must come out as text."""
+    """Every letter comes out: as text, or as the name of a call, which in GLM's format may stand alone between tags.
+
+    In no other format can these pieces make a well-formed call.
+    """
     renderer = standin(family)
     snippets = st.sampled_from(["ü", "é", "中 é", "\n", *markers_of(renderer)])
     text = "".join(data.draw(st.lists(snippets, max_size=8)))
     prompt = renderer.render([user("Hi")], [], {}).ids
     reply = parse_completion(renderer.parser(prompt), renderer.tokenizer.encode(text))
-    said = (reply.reasoning or "") + reply.content
-    assert not reply.tool_calls
+    assert not reply.tool_calls or family in BARE_NAMES
+    said = (reply.reasoning or "") + reply.content + "".join(each.name + each.arguments for each in reply.tool_calls)
     assert sorted(letters(said)) == sorted(letters(text))
+
+
+def test_a_name_alone_between_tags_is_a_call_in_the_format_of_glm_only() -> None:
+    """``<tool_call>name</tool_call>``: a call without arguments there, text in every other format."""
+    found: set[str] = set()
+    for family in TAGGED:
+        renderer = standin(family)
+        prompt = renderer.render([user("Hi")], [], {}).ids
+        ids = renderer.tokenizer.encode("</think><tool_call>ü</tool_call>")
+        if parse_completion(renderer.parser(prompt), ids).tool_calls:
+            found.add(family)
+    assert found == BARE_NAMES
 
 
 def letters(text: str) -> str:
