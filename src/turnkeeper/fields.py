@@ -4,10 +4,11 @@ A field that stands in no row reaches no engine, unless the operator forwards it
 dialect: the members that only one API has (``messages``, ``tools``, ``input``, ...) are that dialect's own.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import Any
 
 from turnkeeper.jsontypes import is_array, is_number, is_object
@@ -324,11 +325,15 @@ FIELDS: Mapping[str, Field] = {name: row for row in TABLE for name in (row.name,
 """Every row by its name and by each of its aliases."""
 
 _PATTERNS = tuple(row for row in TABLE if "*" in row.name)
+_IS_IN_FAMILY = re.compile("|".join(translate(row.name) for row in _PATTERNS)).match
+"""One look at a name for all families: most names of a body belong to none."""
 
 
 def find_field(name: str) -> Field | None:
     """The row of a field; None for a field on no list."""
-    return FIELDS.get(name) or next((row for row in _PATTERNS if fnmatchcase(name, row.name)), None)
+    if name in FIELDS or not _IS_IN_FAMILY(name):
+        return FIELDS.get(name)
+    return next(row for row in _PATTERNS if fnmatchcase(name, row.name))
 
 
 def is_reaching(row: Field | None) -> bool:

@@ -7,10 +7,12 @@
 5. A token limit lowers the budget, and ends the session in the dialect's own error.
 """
 
+import asyncio
+
 import pytest
 
 from servicekit import FakeEngine, Kit, assistant, build_kit, build_request, user
-from turnkeeper.core import Label
+from turnkeeper.core import DropReason, Label
 from turnkeeper.errors import (
     ContextLengthError,
     EngineError,
@@ -199,6 +201,22 @@ async def test_a_turn_whose_reply_cannot_be_rendered_is_not_recorded(version: st
     assert count_turns(kit, session_id) == 0
     assert kit.look(session_id).ledger.dropped
     assert kit.look(session_id).ledger.unaccounted == 0
+
+
+async def test_a_reply_whose_calls_cannot_be_named_ends_its_turn() -> None:
+    """What nobody foresaw between the engine's reply and the response reaches the client and is accounted for."""
+    kit = build_kit()
+    session_id = kit.create()
+    turn = await kit.begin(session_id, [user("a")])
+    kit.engine.answer(text="hello", message={"role": "assistant", "content": "", "tool_calls": [5]})
+    async with asyncio.timeout(5):
+        with pytest.raises(AttributeError):
+            await turn.read()
+    session = kit.look(session_id)
+    assert (len(session.forest), session.in_flight) == (0, 0)
+    assert session.ledger.calls == {}
+    assert session.ledger.dropped == {DropReason.REFUSED_REPLY: session.ledger.sampled}
+    assert await kit.say(session_id, [user("a")], "again") == "again"
 
 
 async def test_large_prompts_are_rendered_in_a_thread() -> None:

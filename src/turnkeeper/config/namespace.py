@@ -32,7 +32,8 @@ SERVER_ALIASES = {
     "session_server_instance_id": "instance_id",
     "engine_timeout": "timeout",
 }
-"""The same for a configuration of one session server, where names as plain as these cannot mean anything else."""
+"""Option to its name in the configuration of a single session server, where names are shorter than in a trainer's
+namespace."""
 
 UNSERVED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "use_sampling_support_replay": (

@@ -112,7 +112,7 @@ class HeldIds:
         self._holders.update(added)
 
     def release(self, number: int) -> None:
-        """Let go of what a pending turn holds."""
+        """Give up the ids that are held for a pending turn, which has ended."""
         for call_id in self._of.pop(number, ()):
             self._holders[call_id] -= 1
             if not self._holders[call_id]:

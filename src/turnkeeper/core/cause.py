@@ -31,7 +31,7 @@ class Cause(StrEnum):
     FIRST = "first"
     """The session's first turn."""
     REPEATED = "repeated"
-    """The same messages as a sibling: a retry, a further sample, or another agent that is told the same."""
+    """The request has the messages of a sibling: a retry, a further sample, or another agent that is told the same."""
     TOOLS_CHANGED = "tools_changed"
     """Other tools or template arguments than those its path was rendered with."""
     SUB_AGENT = "sub_agent"

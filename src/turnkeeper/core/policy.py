@@ -35,7 +35,7 @@ class HistoryPolicy(Protocol):
         ...
 
     def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher, *, agent: str | None) -> None:
-        """Let a request of an agent go on from where it attaches.
+        """Check that the history allows a request to go on from the turn that it attaches to.
 
         Raises:
             HistoryDivergedError: the policy keeps another path.

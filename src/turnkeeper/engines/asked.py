@@ -1,4 +1,4 @@
-"""What of a request's fields a wire takes, under the names that it has for them.
+"""Sorts the fields of a request for one engine wire: those that the wire has, under its names, and those it lacks.
 
 Pure. The names stand in the table of `turnkeeper.fields`; grammars have a form of their own for each wire.
 """

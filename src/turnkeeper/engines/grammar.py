@@ -27,7 +27,7 @@ class GrammarKind(StrEnum):
     REGEX = "regex"
     EBNF = "ebnf"
     CHOICE = "choice"
-    """One of several texts."""
+    """The completion is one of several given texts."""
     TAG = "structural_tag"
     """Grammars between tags."""
     OTHER = "other"

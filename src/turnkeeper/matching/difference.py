@@ -53,12 +53,12 @@ class Difference:
     stored: str
     """An excerpt of the stored value, around the first character that differs."""
     replayed: str
-    """The same place of the replayed value."""
+    """An excerpt of the replayed value, from the place at which ``stored`` is cut."""
     index: int = -1
     """Which message of the request; -1 while nobody has said."""
 
     def at(self, index: int) -> "Difference":
-        """The same difference placed at a message."""
+        """This difference, placed at a message of the request."""
         return replace(self, index=index)
 
     def describe(self) -> str:

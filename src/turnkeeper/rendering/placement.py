@@ -51,7 +51,7 @@ class Placement:
     later_system: Role = Role.SYSTEM
     """The role of a system message behind the head; USER makes it a user message of its own, in reminder tags."""
     later_developer: Role = Role.SYSTEM
-    """The same for a developer message."""
+    """The role of a developer message behind the head; USER makes it a user message of its own, in reminder tags."""
 
     def place(self, messages: Sequence[Message], *, is_behind: bool = False) -> Sequence[Message]:
         """The messages as the format writes them; those of other roles stay as they are.

@@ -55,7 +55,7 @@ class PieceStream:
             yield from self._take_text(is_last=False)
 
     def finish(self) -> Iterator[Piece]:
-        """What is left when no id follows, or a marker."""
+        """The text that was held back for an unfinished character or tag, given out because no more text follows it."""
         self._text += self._detokenizer.flush()
         yield from self._take_text(is_last=True)
 

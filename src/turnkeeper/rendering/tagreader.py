@@ -152,7 +152,7 @@ _MOVES_WITHOUT_CLOSING: Mapping[tuple[_Place, TagKind], _Moves] = {
         for place in (_Place.VALUE, _Place.PAST_CLOSING)
     },
 }
-"""The same for formats whose calls have no closing tag."""
+"""The moves of formats whose calls have no closing tag: the end of the section ends the call as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

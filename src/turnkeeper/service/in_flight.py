@@ -205,16 +205,22 @@ class TurnInFlight:
     def abandon(self, reason: DropReason, error: Exception) -> None:
         """Give the turn up, unless it is over or being recorded; its clients get the error."""
         if self.state in ABANDONABLE:
-            self.give_up(reason, error)
+            self.give_up(reason, error, None if self.reply is None else self.reply.completion_tokens)
 
-    def give_up(self, reason: DropReason, error: Exception) -> None:
-        """End the turn without a record, also out of its recording; account for what was sampled."""
+    def give_up(self, reason: DropReason, error: Exception, sampled_tokens: int | None) -> None:
+        """End the turn without a record, also out of its recording; account for what was sampled.
+
+        Args:
+            reason: why the tokens are dropped.
+            error: what the clients get.
+            sampled_tokens: the length of the completion; None where the engine has not answered, and then the pieces
+                of aborted calls are accounted for here.
+        """
         self._move(TurnState.ABANDONED)
         session, at = self.entry.session, self.entry.clock.unix()
-        sampled = self.reply.completion_tokens if self.reply is not None else None
-        is_lost = self.reply is not None or self.progress.has_open_call
-        session.abandon(self.pending, at=at, reason=reason if is_lost else None, sampled_tokens=sampled)
-        if self.reply is None and self.progress.aborted_tokens:
+        is_lost = sampled_tokens is not None or self.progress.has_open_call
+        session.abandon(self.pending, at=at, reason=reason if is_lost else None, sampled_tokens=sampled_tokens)
+        if sampled_tokens is None and self.progress.aborted_tokens:
             session.drop(DropReason.ABORTED_PIECE, self.progress.aborted_tokens, at=at)
         self._leave()
         self._refuse_all(error)

@@ -1,6 +1,6 @@
 """What one turn asks an engine for, decided before the call. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,7 +107,7 @@ def plan_generation(
     )
 
 
-def _limit_tokens(sampling: Any, budget: Budget) -> JsonObject:
+def _limit_tokens(sampling: Mapping[str, Any], budget: Budget) -> JsonObject:
     return {**sampling} if budget.max_tokens is None else {**sampling, "max_tokens": budget.max_tokens}
 
 

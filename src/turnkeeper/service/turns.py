@@ -114,21 +114,21 @@ class TurnService:
             return
         if outcome.aborted_tokens:
             turn.entry.drop(DropReason.ABORTED_PIECE, outcome.aborted_tokens)
-        named = turn.entry.session.name_calls(turn.pending, outcome.completion.message, self._draw_bytes)
-        completion = plan.name_completion(outcome.completion, named, turn.response_id)
-        reply = build_reply(completion, plan.prompt_tokens)
-        turn.hold(reply)
-        await turn.wait_for_client()
         try:
+            named = turn.entry.session.name_calls(turn.pending, outcome.completion.message, self._draw_bytes)
+            completion = plan.name_completion(outcome.completion, named, turn.response_id)
+            reply = build_reply(completion, plan.prompt_tokens)
+            turn.hold(reply)
+            await turn.wait_for_client()
             responses = turn.render(reply)
         except Exception as error:
-            turn.give_up(DropReason.REFUSED_REPLY, error)
+            turn.give_up(DropReason.REFUSED_REPLY, error, len(outcome.completion.ids))
             return
         turn.begin_recording()
         try:
             recorded = await self._record(turn, plan, completion)
         except Exception as error:
-            turn.give_up(DropReason.STREAM_FAILED, error)
+            turn.give_up(DropReason.STREAM_FAILED, error, len(outcome.completion.ids))
         else:
             turn.finish(recorded, reply, responses)
 
