@@ -52,7 +52,7 @@ fix: $(VENV)/.dev            ## format and mend what can be mended
 	$(BIN)/ruff check --fix .
 
 docs: $(VENV)/.dev          ## write the generated reference pages anew
-	$(BIN)/python -m turnkeeper.config.reference docs/reference
+	$(BIN)/python -m tools.reference docs/reference
 
 bench: $(VENV)/.demo         ## what a turn costs; ARGS=--full for all cases; parts: python -m benchmarks.NAME
 	-$(BIN)/python tests/assets.py qwen3

@@ -1,6 +1,6 @@
 """The reference pages of options, rules and samples, rendered from their declarations.
 
-``python -m turnkeeper.config.reference DIR`` writes them; a test compares the files with what is rendered.
+``python -m tools.reference docs/reference`` writes the pages; a test compares the files with what is rendered.
 """
 
 import ast
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
+from tools.samples import render_samples
 from turnkeeper.config.option import OPTIONS, SECTIONS, Option, get_section_summary, get_section_title
 from turnkeeper.config.rule import Severity
 from turnkeeper.config.rules import RULES
-from turnkeeper.samples.reference import render_samples
 
 _OPTIONS_HEAD = """\
 # Options

@@ -7,9 +7,9 @@
 import pytest
 
 from samples.builders import LINEAR, TREE, Story, spell
+from tools.samples import METADATA, OWN_METADATA, SESSION_METADATA, render_samples
 from turnkeeper.core import DropReason, FinishReason, MaskReason
 from turnkeeper.samples import CollectOptions, EmptyReason, SampleStatus, collect, load_hooks, view_session
-from turnkeeper.samples.reference import METADATA, OWN_METADATA, SESSION_METADATA, render_samples
 from turnkeeper.samples.wire import FIELDS
 
 PAGE = render_samples()

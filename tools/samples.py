@@ -1,6 +1,6 @@
-"""The reference page of samples, rendered from the wire's table and the metadata's.
+"""The reference page of samples, rendered from the wire's table of fields and from tables of the metadata's keys.
 
-Knows no file: whoever renders all reference pages writes it.
+`tools.reference` writes the page to its file together with the others.
 """
 
 import inspect
