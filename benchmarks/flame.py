@@ -2,7 +2,7 @@
 
 ::
 
-    thread (7): MainThread;main (app.py:3);_read (turnkeeper/http/jsonbody.py:82);0x7f (orjson/orjson.so) 12
+    thread (7): MainThread;main (app.py:3);_read (turnkeeper/dialects/jsonbody.py:82);0x7f (orjson/orjson.so) 12
 
 Stacks that wait are left out, and with them those in the kernel: on a busy machine a thread that has woken another one
 there often waits for a core. So are lines, the frames above the event loop and those of the interpreter's own C code.

@@ -9,12 +9,12 @@ from turnkeeper.bench.text import TokenRuler
 from turnkeeper.bench.workload import MODELS, SHORT, TOOLS, Speaker, build_replies
 from turnkeeper.core import Completion, Linear, PendingTurn, Session, Turn
 from turnkeeper.core.tokens import TokenIds
+from turnkeeper.dialects import AgentCall, ParseContext
+from turnkeeper.dialects.chat import CHAT
+from turnkeeper.dialects.jsonbody import parse_object
 from turnkeeper.engines import GenerateRequest, build_completion, check_generation, choose_versions
 from turnkeeper.engines.reply import ReplyBody
 from turnkeeper.engines.sglang.chat import parse_chat_reply
-from turnkeeper.http.dialects import AgentCall, ParseContext
-from turnkeeper.http.dialects.chat import CHAT
-from turnkeeper.http.jsonbody import parse_object
 from turnkeeper.jsontypes import JsonObject, Message, encode_json
 from turnkeeper.rendering import Renderer
 from turnkeeper.service.prompt import join_prompt, render_pending

@@ -14,12 +14,12 @@ from benchmarks.scene import SHAPE, Scene, build_request, complete, parse, resol
 from turnkeeper.bench.rows import build_rows
 from turnkeeper.core import fold
 from turnkeeper.core.tokens import join_ids
+from turnkeeper.dialects.reply import build_reply
 from turnkeeper.engines.engine import encode_ids
 from turnkeeper.engines.sglang.chat import render_chat_body
 from turnkeeper.routing import PackedIds, Patch, RoutingRows, RowsRequest, plan_rows, take_patch
 from turnkeeper.samples import CollectOptions, collect, load_hooks, view_session
 from turnkeeper.service.prompt import join_prompt, render_pending
-from turnkeeper.service.reply import build_reply
 
 Step: TypeAlias = Callable[[], object]
 Prepare: TypeAlias = Callable[[Scene, int], list[Step]]

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.http.dialects import ParseContext, StreamStart
+from turnkeeper.dialects import ParseContext, StreamStart
+from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.service.reply import AgentReply
 
 CONTEXT = ParseContext(headers={}, decode_token=lambda token_id: f"<{token_id}>")
 START = StreamStart(response_id="id_0123", created_s=11, prompt_tokens=10)

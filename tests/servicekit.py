@@ -27,6 +27,7 @@ from turnkeeper.config.resolve import resolve
 from turnkeeper.core import Session
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.core.turn import RetryMarks, TurnRequest
+from turnkeeper.dialects import CHAT, ParseContext
 from turnkeeper.engines import (
     EngineClient,
     EngineReport,
@@ -37,7 +38,6 @@ from turnkeeper.engines import (
     RelayRequest,
 )
 from turnkeeper.engines.engine import IdsSink
-from turnkeeper.http.dialects import CHAT, ParseContext
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.server.build import Outside, join_service

@@ -13,7 +13,7 @@ SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
 
 ROWS: tuple[tuple[str, ...], ...] = (
     ("ids", "jsontypes", "errors", "choices", "fields", "passthrough"),
-    ("core", "matching", "rendering", "routing", "samples"),
+    ("core", "matching", "rendering", "routing", "samples", "dialects"),
     ("config", "clock", "store", "metrics", "client"),
     ("engines", "tiny"),
     ("generation",),
@@ -27,6 +27,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
 
 BESIDE: dict[str, tuple[str, ...]] = {
     "rendering": ("core",),
+    "dialects": ("core",),
     "cli": ("bench", "demo"),
     "samples": ("core", "routing"),
     "errors": (),
@@ -36,7 +37,8 @@ BESIDE: dict[str, tuple[str, ...]] = {
 }
 """Packages of the same row that a package may import as well, each for its reason: samples are cut out of
 core's turns and routing's rows; core asks a matcher, and a turn holds its patch of rows; the command line
-starts the demo and the bench; rendering makes the prompts of core's turns."""
+starts the demo and the bench; rendering makes the prompts of core's turns; dialects read requests of turns and
+write what turns completed."""
 
 PURE = (
     "core",
@@ -44,6 +46,7 @@ PURE = (
     "rendering",
     "routing",
     "samples",
+    "dialects",
     "ids",
     "jsontypes",
     "errors",

@@ -12,7 +12,7 @@ import pytest
 
 from sessionkit import completion_of, prompt_of
 from turnkeeper.core import Cause, Session, Tree, Turn
-from turnkeeper.http.dialects import DIALECTS, ParseContext
+from turnkeeper.dialects import DIALECTS, ParseContext
 from turnkeeper.matching import MATCHERS, Matcher
 
 TESTS = Path(__file__).parent

@@ -22,7 +22,7 @@ from httpkit import Site, running_site
 from servicekit import get_renderer
 from turnkeeper.choices import OnImage
 from turnkeeper.core import Turn
-from turnkeeper.http.dialects.images import IMAGE_PLACEHOLDER
+from turnkeeper.dialects.images import IMAGE_PLACEHOLDER
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import decode_samples
 from turnkeeper.testing.script import ScriptedReply

@@ -15,7 +15,7 @@ import pytest
 
 from httpkit import Site, running_site
 from servicekit import user
-from turnkeeper.http.sse import parse_events
+from turnkeeper.dialects.sse import parse_events
 from turnkeeper.testing.clock import settle
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.script import ScriptedReply

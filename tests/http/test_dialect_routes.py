@@ -22,7 +22,7 @@ import pytest
 
 from agentkit import AGENTS, Agent
 from httpkit import Reply, Site, running_site, serving
-from turnkeeper.http.sse import parse_events
+from turnkeeper.dialects.sse import parse_events
 from turnkeeper.samples import Sample, decode_samples
 from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
 from turnkeeper.testing.script import ScriptedReply

@@ -17,7 +17,7 @@ import pytest
 
 from agentkit import AGENTS, Agent
 from httpkit import Reply, Site, running_site
-from turnkeeper.http.sse import parse_events
+from turnkeeper.dialects.sse import parse_events
 from turnkeeper.testing.script import Phase, ScriptedReply
 
 ROUNDS = 100

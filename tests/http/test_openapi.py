@@ -9,8 +9,8 @@ from typing import Any
 
 from httpkit import running_site
 from servicekit import build_kit
+from turnkeeper.dialects import DIALECTS
 from turnkeeper.http.app import build_app, build_rows
-from turnkeeper.http.dialects import DIALECTS
 
 
 def list_documented(document: dict[str, Any]) -> set[tuple[str, str]]:

@@ -8,9 +8,9 @@
 import pytest
 
 from servicekit import Kit, build_kit, user
+from turnkeeper.dialects import CHAT
+from turnkeeper.dialects.dialect import StreamStart
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.http.dialects import CHAT
-from turnkeeper.http.dialects.dialect import StreamStart
 from turnkeeper.service.waiter import TextDelta
 
 

@@ -13,7 +13,7 @@ import pytest
 from httpkit import Reply, Site, running_site
 from servicekit import assistant, get_renderer, user
 from traps.untouched import check_error, check_sound, get_entry
-from turnkeeper.http.sse import parse_events
+from turnkeeper.dialects.sse import parse_events
 from turnkeeper.samples import SampleBatch, decode_samples
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.script import MoeShape, ScriptedReply, scripted_rows

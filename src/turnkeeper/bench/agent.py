@@ -13,7 +13,7 @@ import orjson
 
 from turnkeeper.bench.wire import Client
 from turnkeeper.bench.workload import TOOLS, CannedReply, Speaker, Talk
-from turnkeeper.http.sse import parse_events
+from turnkeeper.dialects.sse import parse_events
 from turnkeeper.jsontypes import JsonObject, Message
 
 

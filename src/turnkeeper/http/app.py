@@ -16,12 +16,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from turnkeeper import __version__
+from turnkeeper.dialects import DIALECTS, Dialect
+from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.errors import RouteNotServedError
-from turnkeeper.http.dialects import DIALECTS, Dialect
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.headers import read_session_key
-from turnkeeper.http.jsonbody import encode_json
 from turnkeeper.http.models import ModelsHandler
 from turnkeeper.http.openapi import describe_routes
 from turnkeeper.http.routes import Handle, Handler, Routes

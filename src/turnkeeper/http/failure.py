@@ -6,11 +6,11 @@ The control plane says ``{"error": "<message>", "code": "<snake_case>"}``; a tur
 import logging
 from collections.abc import Awaitable, Callable
 
+from turnkeeper.dialects.dialect import Dialect
+from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.errors import TurnkeeperError
-from turnkeeper.http.dialects.dialect import Dialect
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange
 from turnkeeper.http.headers import build_error_headers
-from turnkeeper.http.jsonbody import encode_json
 from turnkeeper.service.waiter import ClientGoneError
 
 logger = logging.getLogger("turnkeeper.http")

@@ -7,10 +7,10 @@ name it was given finds that name. The list has the names that the server knows.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from turnkeeper.http.dialects import CHAT, MESSAGES, Dialect
+from turnkeeper.dialects import CHAT, MESSAGES, Dialect
+from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
-from turnkeeper.http.jsonbody import encode_json
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.service import SessionService
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs, quote
 
+from turnkeeper.dialects.jsonbody import describe_json, encode_json, parse_optional_object
 from turnkeeper.engines import RelayRequest
 from turnkeeper.errors import RequestError, TurnkeeperError
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.headers import read_session_key
-from turnkeeper.http.jsonbody import describe_json, encode_json, parse_optional_object
 from turnkeeper.jsontypes import JsonObject, is_number, is_object
 from turnkeeper.metrics.metrics import CONTENT_TYPE
 from turnkeeper.passthrough import OpenRoute, find_passage, parse_open_route

@@ -14,13 +14,13 @@ from functools import partial
 
 from turnkeeper.core.idempotency import read_retry_marks
 from turnkeeper.core.turn import TurnRequest
+from turnkeeper.dialects import AgentCall, Dialect, ParseContext, ReplyStream, StreamStart
+from turnkeeper.dialects.jsonbody import encode_json, parse_object
+from turnkeeper.dialects.sse import STREAM_HEADERS
 from turnkeeper.errors import AuthenticationError, SessionNotFoundError
-from turnkeeper.http.dialects import AgentCall, Dialect, ParseContext, ReplyStream, StreamStart
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain, explain
 from turnkeeper.http.headers import list_session_keys, read_session_key, select_harness_headers, select_trace_headers
-from turnkeeper.http.jsonbody import encode_json, parse_object
-from turnkeeper.http.sse import STREAM_HEADERS
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.waiter import ClientGoneError, Waiter
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.turn import Turn
+from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.generation import TurnProgress
 from turnkeeper.service.losses import list_losses
-from turnkeeper.service.reply import AgentReply
 from turnkeeper.service.waiter import ClientGoneError, RecordedReply, TextDelta, Waiter
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from turnkeeper.core.agent import find_sub_agent
 from turnkeeper.core.attach import Query, build_query
 from turnkeeper.core.idempotency import Decision, RunningCall, StoredReply, decide, digest_request
 from turnkeeper.core.turn import TurnRequest
+from turnkeeper.dialects.sampling import apply_pins
 from turnkeeper.ids import TurnId
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.in_flight import TurnInFlight
-from turnkeeper.service.sampling import apply_pins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

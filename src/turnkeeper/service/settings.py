@@ -19,9 +19,9 @@ from pydantic import (
 )
 
 from turnkeeper.choices import HistoryKind, OnTruncated
+from turnkeeper.dialects.sampling import parse_pins, parse_sampling_field
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.service.sampling import parse_pins, parse_sampling_field
 
 PINNED_FIELDS = ("temperature", "top_p", "top_k")
 """Pins that may also stand beside ``sampling_params``, where trainers write them."""

@@ -20,6 +20,7 @@ from turnkeeper.core.idempotency import Answer
 from turnkeeper.core.session import Session
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import Completion, Turn, TurnRequest
+from turnkeeper.dialects.reply import build_reply
 from turnkeeper.errors import EngineTimeoutError, SessionClosedError, TurnkeeperError
 from turnkeeper.fleet import EngineWatch
 from turnkeeper.generation import TurnOutcome, TurnRunner
@@ -30,7 +31,6 @@ from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.in_flight import TurnInFlight
 from turnkeeper.service.plan import GenerationPlan, plan_generation
 from turnkeeper.service.prompt import join_prompt, render_prompt
-from turnkeeper.service.reply import build_reply
 from turnkeeper.service.request import ResolvedRequest, decide_retry, resolve_request
 from turnkeeper.service.waiter import RecordedReply, TextDelta, Waiter
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.ids import TurnId
-from turnkeeper.service.reply import AgentReply
 
 if TYPE_CHECKING:
     from turnkeeper.service.entry import SessionEntry

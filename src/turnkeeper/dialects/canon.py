@@ -1,0 +1,173 @@
+"""Canonical messages and tools: the chat-completions form that sessions store and renderers read.
+
+Every dialect ends here. What is malformed is refused by the path of its field (``messages[3].content[0].type``).
+Tool-call arguments stay the string that came.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from turnkeeper.dialects.fields import get_object
+from turnkeeper.dialects.images import IMAGE_HINT, IMAGE_TYPES, ImageFilter
+from turnkeeper.dialects.jsonbody import describe_json
+from turnkeeper.errors import RequestError
+from turnkeeper.jsontypes import JsonObject, Message, is_array, is_object
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+"""Every role is kept as it was sent; the renderer finds a place for ``developer`` where the format knows none."""
+
+
+def parse_messages(value: Any, images: ImageFilter) -> tuple[Message, ...]:
+    """Read a chat-completions ``messages`` list.
+
+    Args:
+        value: the list.
+        images: says what becomes of images in what users say and tools give.
+
+    Raises:
+        RequestError: not a list, empty, or a message is malformed.
+    """
+    if not is_array(value) or not value:
+        found = "an empty list" if value == [] else describe_json(value)
+        raise RequestError(f"messages must be a list with at least one message, got {found}", param="messages")
+    return order_results(parse_message(item, f"messages[{index}]", images) for index, item in enumerate(value))
+
+
+def parse_message(value: Any, where: str, images: ImageFilter) -> Message:
+    """Read one chat-completions message; ``where`` names it in errors."""
+    message = get_object(value, where)
+    role = message.get("role")
+    if role not in ROLES:
+        raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}, got {role!r}", param=f"{where}.role")
+    if images.omits and role in ("user", "tool"):
+        message = _replace_images(message, images)
+    _check_content(message.get("content"), f"{where}.content")
+    for name in ("reasoning_content", "reasoning", "name", "tool_call_id"):
+        _check_text(message.get(name), f"{where}.{name}")
+    if message.get("function_call") is not None:
+        raise RequestError(f"{where}.function_call is not served; send tool_calls", param=f"{where}.function_call")
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    if role != "assistant":
+        raise RequestError(f"{where}.tool_calls belongs to an assistant message, not to {role}", param=where)
+    return {**message, "tool_calls": _parse_tool_calls(calls, f"{where}.tool_calls")}
+
+
+def parse_tools(value: Any) -> tuple[JsonObject, ...]:
+    """Read a chat-completions ``tools`` list; null and a missing list are no tools.
+
+    Raises:
+        RequestError: not a list, or an entry that is no function with a name.
+    """
+    if value is None:
+        return ()
+    if not is_array(value):
+        raise RequestError(f"tools must be a list, got {describe_json(value)}", param="tools")
+    return tuple(_parse_tool(item, f"tools[{index}]") for index, item in enumerate(value))
+
+
+def order_results(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Bring the results of parallel tool calls into the order of the calls.
+
+    Harnesses send results in the order in which tools finish, and may send the same results in another order later on.
+    A run of results that does not answer the calls before it one by one stays as it came.
+    """
+    ordered: list[Message] = []
+    run: list[Message] = []
+    places: dict[Any, int] = {}
+    for message in messages:
+        if message.get("role") == "tool":
+            run.append(message)
+            continue
+        ordered += _sort_run(run, places)
+        run = []
+        places = {call.get("id"): place for place, call in enumerate(message.get("tool_calls") or ())}
+        ordered.append(message)
+    return (*ordered, *_sort_run(run, places))
+
+
+def _sort_run(run: list[Message], places: Mapping[Any, int]) -> list[Message]:
+    ids = [message.get("tool_call_id") for message in run]
+    if len(set(ids)) < len(ids) or not places.keys() >= set(ids):
+        return run
+    return sorted(run, key=lambda message: places[message.get("tool_call_id")])
+
+
+def _parse_tool(value: Any, where: str) -> JsonObject:
+    tool = get_object(value, where)
+    if tool.get("type") != "function":
+        raise RequestError(f"{where}.type must be function, got {tool.get('type')!r}", param=f"{where}.type")
+    function = get_object(tool.get("function"), f"{where}.function")
+    if not isinstance(function.get("name"), str) or not function["name"]:
+        raise RequestError(f"{where}.function.name must be a string that is not empty", param=f"{where}.function.name")
+    return tool
+
+
+def _parse_tool_calls(value: Any, where: str) -> list[JsonObject]:
+    if not is_array(value):
+        raise RequestError(f"{where} must be a list, got {describe_json(value)}", param=where)
+    return [_parse_tool_call(item, f"{where}[{index}]") for index, item in enumerate(value)]
+
+
+def _parse_tool_call(value: Any, where: str) -> JsonObject:
+    call = get_object(value, where)
+    _check_text(call.get("id"), f"{where}.id")
+    function = get_object(call.get("function"), f"{where}.function")
+    if not isinstance(function.get("name"), str):
+        raise RequestError(f"{where}.function.name must be a string", param=f"{where}.function.name")
+    _check_text(call.get("id"), f"{where}.id")
+    arguments = function.get("arguments")
+    if is_object(arguments):
+        # Some clients send the object where the protocol has its text; both mean the same call.
+        return {**call, "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)}}
+    if arguments is not None and not isinstance(arguments, str):
+        raise RequestError(
+            f"{where}.function.arguments must be a string of JSON, got {describe_json(arguments)}", param=where
+        )
+    return call
+
+
+def _replace_images(message: JsonObject, images: ImageFilter) -> JsonObject:
+    """The message with a text part for each image that is left out."""
+    content = message.get("content")
+    if not is_array(content):
+        return message
+    texts = [images.find_placeholder(part) if is_object(part) else None for part in content]
+    if not any(texts):
+        return message
+    parts = [
+        part if text is None else {"type": "text", "text": text} for part, text in zip(content, texts, strict=True)
+    ]
+    return {**message, "content": parts}
+
+
+def _check_content(value: Any, where: str) -> None:
+    if value is None or isinstance(value, str):
+        return
+    if not is_array(value):
+        raise RequestError(
+            f"{where} must be a string, a list of text parts or null, got {describe_json(value)}", param=where
+        )
+    for index, part in enumerate(value):
+        _check_part(part, f"{where}[{index}]")
+
+
+def _check_part(value: Any, where: str) -> None:
+    part: Mapping[str, Any] = get_object(value, where)
+    if part.get("type") != "text":
+        raise RequestError(
+            f"{where}.type must be text, got {part.get('type')!r}: sessions hold text only",
+            hint=IMAGE_HINT if part.get("type") in IMAGE_TYPES else "",
+            param=f"{where}.type",
+        )
+    if not isinstance(part.get("text"), str):
+        raise RequestError(
+            f"{where}.text must be a string, got {describe_json(part.get('text'))}", param=f"{where}.text"
+        )
+
+
+def _check_text(value: Any, where: str) -> None:
+    if value is not None and not isinstance(value, str):
+        raise RequestError(f"{where} must be a string or null, got {describe_json(value)}", param=where)

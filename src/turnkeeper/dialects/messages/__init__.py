@@ -1,0 +1,5 @@
+"""The Anthropic Messages API."""
+
+from turnkeeper.dialects.messages.dialect import MESSAGES
+
+__all__ = ["MESSAGES"]

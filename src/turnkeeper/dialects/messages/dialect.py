@@ -1,0 +1,144 @@
+"""Anthropic Messages: the whole of the dialect, put together from its parts.
+
+The conversation is read in ``request``, tools in ``tools``; a reply is built in ``reply`` and ``stream``, errors in
+``error``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turnkeeper.core.turn import TurnRequest
+from turnkeeper.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
+from turnkeeper.dialects.fields import (
+    choose_model,
+    find_object,
+    get_list,
+    get_object,
+    merge_nested,
+    read_flag,
+    read_model,
+)
+from turnkeeper.dialects.images import ImageFilter
+from turnkeeper.dialects.jsonbody import encode_json
+from turnkeeper.dialects.messages import error as messages_error
+from turnkeeper.dialects.messages.reply import build_message
+from turnkeeper.dialects.messages.request import parse_conversation
+from turnkeeper.dialects.messages.stream import MessagesStream
+from turnkeeper.dialects.messages.tools import parse_choice, parse_toolbox
+from turnkeeper.dialects.reply import AgentReply
+from turnkeeper.dialects.sampling import parse_fields
+from turnkeeper.errors import RequestError, TurnkeeperError
+from turnkeeper.jsontypes import JsonObject
+
+READ_FIELDS: frozenset[str] = frozenset(
+    {"model", "system", "messages", "tools", "tool_choice", "stream", "stop_sequences", "chat_template_kwargs"}
+    | {"output_config"}
+)
+"""Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
+
+NOISE_FIELDS: frozenset[str] = frozenset(
+    {"metadata", "service_tier", "context_management", "container", "mcp_servers", "betas", "inference_geo", "speed"}
+    | {"thinking", "cache_control", "anthropic_beta", "anthropic_version"}
+)
+"""What only a hosted model understands: left out, and noted. Whether the policy thinks is its template's matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesCall:
+    """A parsed request."""
+
+    request: TurnRequest
+    model: str
+    """Echoed in the reply."""
+    wants_stream: bool
+
+    def render_reply(self, reply: AgentReply) -> bytes:
+        """A ``message`` object."""
+        return encode_json(build_message(reply, self.model))
+
+    def open_stream(self, start: StreamStart) -> ReplyStream:
+        """Events of one message."""
+        return MessagesStream(start, self.model)
+
+
+class MessagesDialect:
+    """Anthropic Messages."""
+
+    name = "messages"
+    path = "v1/messages"
+    count_path = "v1/messages/count_tokens"
+
+    def build_response_id(self, hex_digits: str) -> str:
+        """``msg_...``, as clients know it."""
+        return f"msg_{hex_digits}"
+
+    def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
+        """Read a body; see the dialect's protocol."""
+        body, nested = merge_nested(body)
+        toolbox = parse_toolbox(body.get("tools"))
+        images = ImageFilter(context.on_image)
+        conversation = parse_conversation(body.get("system"), body.get("messages"), images, toolbox)
+        loaded = toolbox.list_loaded(conversation.references)
+        choice = parse_choice(body.get("tool_choice")) if toolbox.tools or loaded else {}
+        output = _read_output(body.get("output_config"))
+        noise = tuple(f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys()))
+        fields = parse_fields(
+            {**body, **_read_stop(body.get("stop_sequences")), **output.sampling},
+            read=READ_FIELDS | NOISE_FIELDS,
+            forward_fields=context.forward_fields,
+        )
+        request = TurnRequest(
+            model=read_model(body),
+            messages=conversation.messages,
+            tools=toolbox.tools,
+            loaded_tools=loaded,
+            template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
+            sampling=fields.sampling,
+            forwarded={**fields.forwarded, **choice},
+            dropped_fields=fields.dropped_fields,
+            dialect=self.name,
+            notes=(*nested, *noise, *fields.notes, *output.notes, *toolbox.notes, *conversation.notes),
+        )
+        return MessagesCall(request=request, model=choose_model(body), wants_stream=read_flag(body, "stream"))
+
+    def choose_status(self, error: TurnkeeperError) -> int:
+        """503 is 529 here."""
+        return messages_error.choose_status(error)
+
+    def render_error(self, error: TurnkeeperError) -> bytes:
+        """Anthropic's error envelope."""
+        return messages_error.render_error(error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Output:
+    """What ``output_config`` asks for."""
+
+    sampling: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def _read_output(value: Any) -> _Output:
+    config = find_object(value, "output_config")
+    notes = tuple(f"left out output_config.{name}" for name in sorted(config) if name != "format")
+    if config.get("format") is None:
+        return _Output(sampling={}, notes=notes)
+    shape = get_object(config["format"], "output_config.format")
+    if shape.get("type") != "json_schema":
+        raise RequestError(
+            f"output_config.format.type must be json_schema, got {shape.get('type')!r}", param="output_config.format"
+        )
+    schema = get_object(shape.get("schema"), "output_config.format.schema")
+    wanted = {"type": "json_schema", "json_schema": {"name": "output", "schema": schema}}
+    return _Output(sampling={"response_format": wanted}, notes=notes)
+
+
+def _read_stop(value: Any) -> JsonObject:
+    sequences = get_list(value, "stop_sequences")
+    if not all(isinstance(text, str) and text for text in sequences):
+        raise RequestError("stop_sequences must be a list of strings, none empty", param="stop_sequences")
+    return {"stop": sequences} if sequences else {}
+
+
+MESSAGES = MessagesDialect()

@@ -1,0 +1,245 @@
+"""Anthropic's conversation as canonical messages.
+
+What its clients are known to vary is brought to one form: strings and lists of text blocks are one text, cache marks
+and the billing block are gone, results stand in the order of their calls. Thinking is matched by its text; a
+signature that this server did not give, or none, is noted and no error. Everything that is left out is noted.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnkeeper.dialects.arguments import write_arguments
+from turnkeeper.dialects.canon import order_results
+from turnkeeper.dialects.fields import find_object, find_text, get_name, get_object, get_text
+from turnkeeper.dialects.images import IMAGE_HINT, IMAGE_TYPES, ImageFilter
+from turnkeeper.dialects.jsonbody import describe_json
+from turnkeeper.dialects.messages.tools import Toolbox
+from turnkeeper.dialects.seal import is_signed
+from turnkeeper.errors import RequestError
+from turnkeeper.jsontypes import JsonObject, Message, is_array
+
+BILLING_HEADER = re.compile(r"\s*x-anthropic-billing-header:[^\n]*\n?")
+"""What Claude Code puts before its system prompt; it differs from conversation to conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """Messages in canonical form, with what was left out or changed on the way."""
+
+    messages: tuple[Message, ...]
+    references: tuple[str, ...]
+    """The names of the tools that tool results refer to, in their order."""
+    notes: tuple[str, ...]
+
+
+def parse_conversation(system: Any, messages: Any, images: ImageFilter, toolbox: Toolbox) -> Conversation:
+    """Read ``system`` and ``messages``.
+
+    Args:
+        system: the system prompt.
+        messages: the list of messages.
+        images: says what becomes of images in what users say and tools give.
+        toolbox: the tools that references in tool results name.
+
+    Raises:
+        RequestError: by the path of the field.
+    """
+    if not is_array(messages) or not messages:
+        found = "an empty list" if messages == [] else describe_json(messages)
+        raise RequestError(f"messages must be a list with at least one message, got {found}", param="messages")
+    reader = _Reader(images, toolbox)
+    texts = reader.read_system(system)
+    parsed = [message for index, item in enumerate(messages) for message in reader.read(item, f"messages[{index}]")]
+    head = [{"role": "system", "content": texts}] if texts else []
+    return Conversation(
+        messages=order_results([*head, *parsed]),
+        references=tuple(reader.references),
+        notes=(*dict.fromkeys(reader.notes), *images.notes),
+    )
+
+
+@dataclass(slots=True)
+class _Draft:
+    """An assistant message while its blocks are read."""
+
+    texts: list[str] = field(default_factory=list[str])
+    thinking: list[str] = field(default_factory=list[str])
+    calls: list[JsonObject] = field(default_factory=list[JsonObject])
+
+    def build(self) -> Message:
+        message: JsonObject = {"role": "assistant", "content": "".join(self.texts)}
+        if any(self.thinking):
+            message["reasoning_content"] = "".join(self.thinking)
+        return message | ({"tool_calls": self.calls} if self.calls else {})
+
+
+class _Reader:
+    """Reads messages and keeps notes."""
+
+    def __init__(self, images: ImageFilter, toolbox: Toolbox) -> None:
+        self.notes: list[str] = []
+        self.references: list[str] = []
+        self._images = images
+        self._toolbox = toolbox
+
+    def read_system(self, value: Any) -> str:
+        """The system prompt as one text, without the billing block."""
+        if value is None:
+            return ""
+        if isinstance(value, str):
+            return self._strip_billing(value)
+        blocks = self._read_texts(value, "system")
+        if blocks and BILLING_HEADER.fullmatch(blocks[0]):
+            self.notes.append("left out the billing header")
+            return "".join(blocks[1:])
+        return self._strip_billing("".join(blocks))
+
+    def read(self, value: Any, where: str) -> Iterator[Message]:
+        """The canonical messages that one message stands for, in their order."""
+        message = get_object(value, where)
+        role, content = message.get("role"), message.get("content")
+        match role:
+            case "user":
+                yield from self._read_user(content, f"{where}.content")
+            case "assistant":
+                yield self._read_assistant(content, f"{where}.content")
+            case "system":
+                yield {"role": "system", "content": self._read_text(content, f"{where}.content")}
+            case _:
+                raise RequestError(
+                    f"{where}.role must be user, assistant or system, got {role!r}", param=f"{where}.role"
+                )
+
+    def _strip_billing(self, text: str) -> str:
+        header = BILLING_HEADER.match(text)
+        if header is None:
+            return text
+        self.notes.append("left out the billing header")
+        return text[header.end() :]
+
+    def _read_user(self, content: Any, where: str) -> Iterator[Message]:
+        """Tool results first, as the protocol wants them to stand, then the text."""
+        if not is_array(content):
+            yield {"role": "user", "content": get_text(content, where)}
+            return
+        texts: list[str] = []
+        has_results = False
+        for index, item in enumerate(content):
+            block, place = get_object(item, f"{where}[{index}]"), f"{where}[{index}]"
+            if block.get("type") == "tool_result":
+                has_results = True
+                yield self._read_result(block, place)
+            else:
+                texts.append(self._read_given_block(block, place))
+        if texts or not has_results:
+            yield {"role": "user", "content": "".join(texts)}
+
+    def _read_result(self, block: JsonObject, where: str) -> Message:
+        call_id = get_text(block.get("tool_use_id"), f"{where}.tool_use_id")
+        is_error = block.get("is_error")
+        if not isinstance(is_error, bool | None):
+            raise RequestError(f"{where}.is_error must be true or false, got {describe_json(is_error)}", param=where)
+        if is_error:
+            self.notes.append("left out is_error of tool results: their text stands for itself")
+        content = block.get("content")
+        return {
+            "role": "tool",
+            "tool_call_id": call_id,
+            "content": self._read_result_content(content, f"{where}.content"),
+        }
+
+    def _read_result_content(self, content: Any, where: str) -> str:
+        if content is None or isinstance(content, str):
+            return content or ""
+        text, is_behind_definition = "", False
+        for block, place in _list_blocks(content, where):
+            is_definition = block.get("type") == "tool_reference"
+            said = self._read_reference(block, place) if is_definition else self._read_given_block(block, place)
+            if text and said and (is_definition or is_behind_definition):
+                text += "\n"  # a definition stands on a line of its own
+            text += said
+            is_behind_definition = is_definition
+        return text
+
+    def _read_reference(self, block: JsonObject, where: str) -> str:
+        """The definition of the tool; its name where the request has no such tool, as where its server went away."""
+        name = get_name(block.get("tool_name"), f"{where}.tool_name")
+        self.references.append(name)
+        definition = self._toolbox.find_definition(name)
+        if definition is None:
+            self.notes.append(f"wrote the reference to {name[:100]!r} as a name: tools has no such function")
+        return name if definition is None else definition
+
+    def _read_given_block(self, block: JsonObject, where: str) -> str:
+        """A block of what a user said or a tool gave."""
+        placeholder = self._images.find_placeholder(block)
+        return _read_text_block(block, where) if placeholder is None else placeholder
+
+    def _read_assistant(self, content: Any, where: str) -> Message:
+        draft = _Draft()
+        if isinstance(content, str):
+            draft.texts.append(content)
+            return draft.build()
+        if not is_array(content):
+            raise RequestError(f"{where} must be a string or a list of blocks, got {describe_json(content)}")
+        for index, item in enumerate(content):
+            self._read_assistant_block(draft, get_object(item, f"{where}[{index}]"), f"{where}[{index}]")
+        return draft.build()
+
+    def _read_assistant_block(self, draft: _Draft, block: JsonObject, where: str) -> None:
+        match block.get("type"):
+            case "thinking":
+                draft.thinking.append(self._read_thinking(block, where))
+            case "redacted_thinking":
+                self.notes.append("left out redacted thinking: this server redacts none")
+            case "tool_use":
+                draft.calls.append(_read_call(block, where))
+            case _:
+                draft.texts.append(_read_text_block(block, where))
+
+    def _read_thinking(self, block: JsonObject, where: str) -> str:
+        text = find_text(block.get("thinking"), f"{where}.thinking")
+        signature = find_text(block.get("signature"), f"{where}.signature")
+        if not is_signed(text, signature):
+            origin = "another signature" if signature else "no signature"
+            self.notes.append(f"thinking came back with {origin}: it is matched by its text")
+        return text
+
+    def _read_text(self, content: Any, where: str) -> str:
+        return content if isinstance(content, str) else "".join(self._read_texts(content, where))
+
+    @staticmethod
+    def _read_texts(content: Any, where: str) -> list[str]:
+        return [_read_text_block(block, place) for block, place in _list_blocks(content, where)]
+
+
+def _list_blocks(content: Any, where: str) -> list[tuple[JsonObject, str]]:
+    """The blocks of a list, each with its place for error messages."""
+    if not is_array(content):
+        raise RequestError(f"{where} must be a string or a list of blocks, got {describe_json(content)}", param=where)
+    return [(get_object(item, f"{where}[{index}]"), f"{where}[{index}]") for index, item in enumerate(content)]
+
+
+def _read_call(block: JsonObject, where: str) -> JsonObject:
+    arguments = find_object(block.get("input"), f"{where}.input")
+    return {
+        "id": get_text(block.get("id"), f"{where}.id"),
+        "type": "function",
+        "function": {
+            "name": get_name(block.get("name"), f"{where}.name"),
+            "arguments": write_arguments(arguments),
+        },
+    }
+
+
+def _read_text_block(block: JsonObject, where: str) -> str:
+    kind = block.get("type")
+    if kind != "text":
+        raise RequestError(
+            f"{where}.type {kind!r} is not served: sessions hold text, thinking, tool_use and tool_result",
+            hint=IMAGE_HINT if kind in IMAGE_TYPES else "documents cannot be replayed token by token",
+            param=f"{where}.type",
+        )
+    return get_text(block.get("text"), f"{where}.text")

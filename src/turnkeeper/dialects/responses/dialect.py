@@ -1,0 +1,179 @@
+"""OpenAI Responses: the whole of the dialect, put together from its parts.
+
+Items are read in ``items``, tools in ``tools``; a reply is built in ``reply`` and
+``stream``, its items named in ``ids``. A conversation comes whole each time, since a session knows
+its turns by their content; in place of an item of an earlier reply its id will do.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turnkeeper.core.turn import TurnRequest
+from turnkeeper.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
+from turnkeeper.dialects.fields import (
+    choose_model,
+    find_object,
+    get_list,
+    get_object,
+    merge_nested,
+    read_flag,
+    read_model,
+)
+from turnkeeper.dialects.images import ImageFilter
+from turnkeeper.dialects.jsonbody import encode_json
+from turnkeeper.dialects.openai_error import build_error
+from turnkeeper.dialects.reply import AgentReply
+from turnkeeper.dialects.responses.ids import RESPONSE_PREFIX
+from turnkeeper.dialects.responses.items import parse_conversation
+from turnkeeper.dialects.responses.reply import ReplyForm, build_usage, describe_end
+from turnkeeper.dialects.responses.stream import ResponsesStream
+from turnkeeper.dialects.responses.tools import ToolTable, parse_choice, parse_tools
+from turnkeeper.dialects.sampling import parse_fields
+from turnkeeper.errors import RequestError, TurnkeeperError
+from turnkeeper.jsontypes import JsonObject
+
+READ_FIELDS: frozenset[str] = frozenset(
+    {"model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options"}
+    | {"include", "text", "chat_template_kwargs", "previous_response_id", "conversation", "background"}
+)
+"""Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
+
+NOISE_FIELDS: frozenset[str] = frozenset(
+    {"metadata", "user", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
+    | {"client_metadata", "reasoning", "truncation", "max_tool_calls", "context_management"}
+)
+"""What only a hosted service understands: left out, and noted."""
+
+_ECHOED: JsonObject = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "reasoning": {"effort": None, "summary": None},
+    "temperature": None,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": None,
+}
+"""Fields that a response repeats, with what they are where the request leaves them out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponsesCall:
+    """A parsed request."""
+
+    request: TurnRequest
+    wants_stream: bool
+    form: ReplyForm
+
+    def render_reply(self, reply: AgentReply) -> bytes:
+        """A ``response`` object."""
+        output = list(self.form.build_items(reply))
+        members = {**describe_end(reply), "output": output, "usage": build_usage(reply)}
+        return encode_json(self.form.build_response(reply.response_id, reply.created_s, **members))
+
+    def open_stream(self, start: StreamStart) -> ReplyStream:
+        """Events of one response."""
+        return ResponsesStream(start, self.form)
+
+
+class ResponsesDialect:
+    """OpenAI Responses."""
+
+    name = "responses"
+    path = "v1/responses"
+    count_path = "v1/responses/input_tokens"
+
+    def build_response_id(self, hex_digits: str) -> str:
+        """``resp_...``, as clients know it."""
+        return f"{RESPONSE_PREFIX}{hex_digits}"
+
+    def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
+        """Read a body; see the dialect's protocol."""
+        body, nested = merge_nested(body)
+        _check_stored(body)
+        table = parse_tools(body.get("tools"))
+        conversation = parse_conversation(
+            body.get("instructions"), body.get("input"), ImageFilter(context.on_image), context.find_reply
+        )
+        noise = [f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys())]
+        noise += [f"left out text.{name}" for name in sorted(find_object(body.get("text"), "text")) if name != "format"]
+        fields = parse_fields(
+            {**body, **_read_format(body.get("text"))},
+            read=READ_FIELDS | NOISE_FIELDS,
+            forward_fields=context.forward_fields,
+        )
+        request = TurnRequest(
+            model=read_model(body),
+            messages=conversation.messages,
+            tools=table.tools,
+            template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
+            sampling=fields.sampling,
+            forwarded={**fields.forwarded, **(_constrain_calls(body) if table.tools else {})},
+            dropped_fields=fields.dropped_fields,
+            dialect=self.name,
+            notes=(*nested, *noise, *fields.notes, *table.notes, *conversation.notes),
+        )
+        find_object(body.get("stream_options"), "stream_options")
+        return ResponsesCall(request=request, wants_stream=read_flag(body, "stream"), form=_read_form(body, table))
+
+    def choose_status(self, error: TurnkeeperError) -> int:
+        """The error's own status."""
+        return error.http_status
+
+    def render_error(self, error: TurnkeeperError) -> bytes:
+        """OpenAI's error object."""
+        return encode_json(build_error(error))
+
+
+def _check_stored(body: Mapping[str, Any]) -> None:
+    """Refuse what would go on from something that a hosted service stores."""
+    for name in ("previous_response_id", "conversation"):
+        if body.get(name) is not None:
+            raise RequestError(
+                f"{name} is not served: no response is stored under its id",
+                hint="send the whole conversation as input, and store: false",
+                param=name,
+            )
+    if read_flag(body, "background"):
+        raise RequestError("background must be false: a reply is delivered on its own connection", param="background")
+
+
+def _constrain_calls(body: Mapping[str, Any]) -> JsonObject:
+    choice = parse_choice(body.get("tool_choice"))
+    if body.get("parallel_tool_calls") is None or read_flag(body, "parallel_tool_calls"):
+        return choice
+    return {**choice, "parallel_tool_calls": False}
+
+
+def _read_format(value: Any) -> JsonObject:
+    """``text.format`` under its chat-completions name."""
+    shape = find_object(find_object(value, "text").get("format"), "text.format")
+    match shape.get("type"):
+        case None | "text":
+            return {}
+        case "json_object":
+            return {"response_format": {"type": "json_object"}}
+        case "json_schema":
+            get_object(shape.get("schema"), "text.format.schema")
+            inner = {name: item for name, item in shape.items() if name != "type"}
+            return {"response_format": {"type": "json_schema", "json_schema": inner}}
+        case kind:
+            raise RequestError(
+                f"text.format.type must be text, json_object or json_schema, got {kind!r}", param="text.format.type"
+            )
+
+
+def _read_form(body: Mapping[str, Any], table: ToolTable) -> ReplyForm:
+    given = {name: body[name] for name in _ECHOED if body.get(name) is not None}
+    return ReplyForm(
+        model=choose_model(body),
+        table=table,
+        seals_reasoning="reasoning.encrypted_content" in get_list(body.get("include"), "include"),
+        echoed={**_ECHOED, **given},
+    )
+
+
+RESPONSES = ResponsesDialect()
