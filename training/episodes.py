@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from turnkeeper.demo.tasks import CALCULATOR_TOOL, SYSTEM_PROMPT, Task, calculate
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.tiny.tasks import CALCULATOR_TOOL, SYSTEM_PROMPT, Task, calculate
 
 THOUGHTS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
 """The thinking line before a call: the name of its operation."""

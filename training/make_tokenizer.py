@@ -12,7 +12,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from training.episodes import ANSWERS, pieces, system_text
-from turnkeeper.tiny.tasks import training_tasks
+from training.tasks import training_tasks
 
 DATA = Path(__file__).parent.parent / "src" / "turnkeeper" / "tiny" / "data"
 VOCAB_SIZE = 768

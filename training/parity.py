@@ -14,9 +14,9 @@ from tokenizers import Tokenizer
 
 from training.episodes import encode_episodes, system_text
 from training.torch_model import Batch, TorchModel
+from turnkeeper.demo.tasks import held_out_tasks
 from turnkeeper.tiny.checkpoint import Checkpoint, read_weights, shipped_checkpoint
 from turnkeeper.tiny.model import Chunk, TinyModel
-from turnkeeper.tiny.tasks import held_out_tasks
 
 LIMIT = 1e-3
 

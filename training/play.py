@@ -16,12 +16,12 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from training.episodes import system_text
+from turnkeeper.demo.tasks import Task, calculate, held_out_tasks, is_solved
 from turnkeeper.tiny.checkpoint import Checkpoint, derive_weights, read_weights, shipped_checkpoint
 from turnkeeper.tiny.model import TinyModel
 from turnkeeper.tiny.params import SamplingParams
 from turnkeeper.tiny.request import Delta, EngineRequest, FinishKind, Result
 from turnkeeper.tiny.scheduler import Scheduler, WeightStamp
-from turnkeeper.tiny.tasks import Task, calculate, held_out_tasks, is_solved
 from turnkeeper.tiny.text import Vocabulary
 
 MAX_TURNS = 6

@@ -23,9 +23,10 @@ from torch.nn import functional
 
 from training.episodes import ANSWERS, Episode, encode_episodes, system_text
 from training.muon import Muon
+from training.tasks import training_tasks
 from training.torch_model import Batch, TorchModel
+from turnkeeper.demo.tasks import held_out_tasks
 from turnkeeper.tiny.shape import TinyShape, parameter_shapes
-from turnkeeper.tiny.tasks import held_out_tasks, training_tasks
 
 DATA = Path(__file__).parent.parent / "src" / "turnkeeper" / "tiny" / "data"
 BALANCE_WEIGHT = 0.02

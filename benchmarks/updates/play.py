@@ -10,8 +10,8 @@ from openai import APIStatusError, AsyncOpenAI
 from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageFunctionToolCall
 
 from turnkeeper.demo.agent import run_tool
+from turnkeeper.demo.tasks import CALCULATOR_TOOL, SYSTEM_PROMPT, Task
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.tiny.tasks import CALCULATOR_TOOL, SYSTEM_PROMPT, Task
 
 MAX_TURNS = 4
 """Of one task; a task of two steps takes three."""

@@ -18,6 +18,7 @@ from turnkeeper.choices import HistoryKind
 from turnkeeper.client import SessionClient
 from turnkeeper.clock import SystemClock
 from turnkeeper.demo.evidence import Collected, EngineCall, parse_call
+from turnkeeper.demo.tasks import held_out_tasks
 from turnkeeper.demo.trainer import wait_until_busy
 from turnkeeper.engines import EngineClient
 from turnkeeper.fleet import EngineFleet, UpdateReport
@@ -25,7 +26,6 @@ from turnkeeper.fleet.route_check import PROBE_SESSION
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import decode_samples
 from turnkeeper.tiny.checkpoint import derive_weights, read_weights, write_checkpoint
-from turnkeeper.tiny.tasks import held_out_tasks
 
 SERVER_OPTIONS = ("--on-truncated", "bridge", "--sample-past-truncation")
 """Paths stay whole when a reply meets its token limit."""

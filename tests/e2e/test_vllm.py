@@ -29,6 +29,7 @@ from turnkeeper.choices import OnAbort, PauseMode
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.demo.agent import play_task
+from turnkeeper.demo.tasks import CALCULATOR_TOOL, SYSTEM_PROMPT, held_out_tasks
 from turnkeeper.engines import EngineClient
 from turnkeeper.fleet.verdict import RouteState
 from turnkeeper.http.app import build_app
@@ -37,7 +38,6 @@ from turnkeeper.server.build import build_service, check_routes
 from turnkeeper.testing.serve import running
 from turnkeeper.tiny.checkpoint import read_weights, shipped_checkpoint
 from turnkeeper.tiny.model import Chunk, TinyModel
-from turnkeeper.tiny.tasks import CALCULATOR_TOOL, SYSTEM_PROMPT, held_out_tasks
 
 pytestmark = pytest.mark.skipif(not vllmkit.COMMAND, reason="vLLM is not installed (set VLLM)")
 

@@ -9,8 +9,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from training.play import Played, play_tasks
+from turnkeeper.demo.tasks import held_out_tasks
 from turnkeeper.tiny.checkpoint import Checkpoint, derive_weights, read_weights, shipped_checkpoint
-from turnkeeper.tiny.tasks import held_out_tasks
 
 CHECKPOINT = read_weights(shipped_checkpoint())
 TOKENIZER = Tokenizer.from_file(str(shipped_checkpoint() / "tokenizer.json"))

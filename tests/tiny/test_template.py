@@ -17,10 +17,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from training.episodes import ANSWERS, encode_episodes, messages, pieces, system_text
+from training.tasks import training_tasks
 from turnkeeper.core.tokens import freeze_ids
+from turnkeeper.demo.tasks import CALCULATOR_TOOL, held_out_tasks
 from turnkeeper.rendering import Checkpoint, ParentContext, build_renderer
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
-from turnkeeper.tiny.tasks import CALCULATOR_TOOL, held_out_tasks, training_tasks
 
 DATA: Path = shipped_checkpoint()
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageFunctionToolCall
 
+from turnkeeper.demo.tasks import CALCULATOR_TOOL, SYSTEM_PROMPT, Task, calculate, is_solved
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.tiny.tasks import CALCULATOR_TOOL, SYSTEM_PROMPT, Task, calculate, is_solved
 
 MAX_TURNS = 6
 """A task of two steps takes three turns; the rest is room for a model that calls once more."""

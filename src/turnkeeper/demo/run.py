@@ -16,10 +16,10 @@ from turnkeeper.demo.agent import Outcome, play_task
 from turnkeeper.demo.audit import Report, audit
 from turnkeeper.demo.evidence import read_evidence, write_outcomes, write_session
 from turnkeeper.demo.stack import Stack, running_stack
+from turnkeeper.demo.tasks import Task, held_out_tasks
 from turnkeeper.demo.trainer import Trainer
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.tiny.checkpoint import derive_weights, read_weights, write_checkpoint
-from turnkeeper.tiny.tasks import Task, held_out_tasks
 
 CONCURRENCY = 32
 """Rollouts in flight at once: enough for two engines to batch, few enough that the update meets every stage."""

@@ -1,11 +1,12 @@
-"""Arithmetic tasks for an agent with a calculator: what the embedded engine is trained on and tested with.
+"""Arithmetic tasks for an agent with a calculator: what the embedded engine's model can do.
 
 A task is played by an agent loop: the system prompt with the tool, the question, then the assistant's tool call,
 the tool's reply, and so on until the assistant answers in text. A task of two steps needs a second call with the
 result of the first.
 
-Training and held-out tasks share neither sentences (see :mod:`turnkeeper.tiny.phrasings`) nor operand pairs: a
-pair ``{left, right}`` of any step belongs to one of the two sides for good, decided by a hash of its numbers.
+Training and held-out tasks share neither sentences (see `turnkeeper.demo.phrasings`) nor operand pairs: a pair
+``{left, right}`` of any step belongs to one of the two sides for good, decided by a hash of its numbers. Only the
+held-out side ships; the training side is in ``training/tasks.py`` of the repository.
 
 The module knows neither tokens nor the model.
 """
@@ -18,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from turnkeeper.demo.phrasings import HELD_OUT, Operation, Phrasings
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.tiny.phrasings import HELD_OUT, TRAINING, Operation, Phrasings
 
 SYSTEM_PROMPT = "You are a careful assistant. Use the calculator for every step, then give the answer."
 """The system message the model was trained with."""
@@ -42,9 +43,22 @@ MAX_EXPRESSION_CHARS = 200
 MAX_RESULT = 99_999
 """No step of a task has a larger result."""
 
-TRAINING_TWO_STEP_SHARE = 0.5
-HELD_OUT_TWO_STEP_SHARE = 0.7
-"""The share of tasks that need a second call: held-out ones lean to these, so that rollouts have more turns."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSide:
+    """One of the two disjoint sets of tasks: what the model was trained on, or what is held out."""
+
+    name: str
+    """Begins the ids of the tasks, and seeds their draws together with the seed."""
+    phrasings: Phrasings
+    two_step_share: float
+    """The share of tasks that need a second call."""
+    is_held_out: bool
+    """Whether its operand pairs are the held-out ones, see `is_held_out_pair`."""
+
+
+HELD_OUT_SIDE = TaskSide(name="held-out", phrasings=HELD_OUT, two_step_share=0.7, is_held_out=True)
+"""Held-out tasks lean to two steps, so that rollouts have more turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +73,15 @@ class Task:
     """The result of the last step, as the calculator writes it."""
 
 
-def training_tasks(count: int, seed: int) -> tuple[Task, ...]:
-    """Draw tasks of the training side; the same arguments give the same tasks."""
-    return _draw_tasks(count, seed, is_held_out=False)
-
-
 def held_out_tasks(count: int, seed: int) -> tuple[Task, ...]:
-    """Draw tasks of the held-out side; the same arguments give the same tasks."""
-    return _draw_tasks(count, seed, is_held_out=True)
+    """Draw tasks of the held-out side; equal arguments give equal tasks."""
+    return draw_tasks(HELD_OUT_SIDE, count, seed)
+
+
+def draw_tasks(side: TaskSide, count: int, seed: int) -> tuple[Task, ...]:
+    """Draw tasks of one side; equal arguments give equal tasks."""
+    rng = random.Random(f"{side.name} {seed}")
+    return tuple(_draw_task(rng, side, task_id=f"{side.name}-{seed}-{index}") for index in range(count))
 
 
 def is_held_out_pair(left: int, right: int) -> bool:
@@ -144,22 +159,13 @@ class _Step:
         return int(calculate(self.expression))
 
 
-def _draw_tasks(count: int, seed: int, *, is_held_out: bool) -> tuple[Task, ...]:
-    side = "held-out" if is_held_out else "training"
-    rng = random.Random(f"{side} {seed}")
-    phrasings = HELD_OUT if is_held_out else TRAINING
-    return tuple(
-        _draw_task(rng, phrasings, task_id=f"{side}-{seed}-{index}", is_held_out=is_held_out) for index in range(count)
-    )
-
-
-def _draw_task(rng: random.Random, phrasings: Phrasings, *, task_id: str, is_held_out: bool) -> Task:
-    steps = [_draw_first_step(rng, is_held_out=is_held_out)]
-    if rng.random() < (HELD_OUT_TWO_STEP_SHARE if is_held_out else TRAINING_TWO_STEP_SHARE):
-        steps.append(_draw_second_step(rng, steps[0].result, is_held_out=is_held_out))
+def _draw_task(rng: random.Random, side: TaskSide, *, task_id: str) -> Task:
+    steps = [_draw_first_step(rng, is_held_out=side.is_held_out)]
+    if rng.random() < side.two_step_share:
+        steps.append(_draw_second_step(rng, steps[0].result, is_held_out=side.is_held_out))
     return Task(
         id=task_id,
-        question=_word_question(rng, phrasings, steps),
+        question=_word_question(rng, side.phrasings, steps),
         steps=tuple(step.expression for step in steps),
         answer=str(steps[-1].result),
     )

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnkeeper.tiny.phrasings import HELD_OUT, TRAINING, Phrasings
-from turnkeeper.tiny.tasks import Task, calculate, held_out_tasks, is_held_out_pair, is_solved, training_tasks
+from training.phrasings import TRAINING
+from training.tasks import training_tasks
+from turnkeeper.demo.phrasings import HELD_OUT, Phrasings
+from turnkeeper.demo.tasks import Task, calculate, held_out_tasks, is_held_out_pair, is_solved
 
 DRAWN_TRAINING = training_tasks(4000, seed=1)
 DRAWN_HELD_OUT = held_out_tasks(4000, seed=1)

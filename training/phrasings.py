@@ -1,44 +1,6 @@
-"""How the arithmetic tasks are worded: tables of sentences, one set for training and one that is held out.
+"""How the arithmetic tasks of the training side are worded. `turnkeeper.demo.phrasings` says what the letters mean."""
 
-A sentence is a *frame* around the wording of an operation. Wordings name their operands in letters: ``{a}`` and
-``{b}`` are the left and the right operand of the call, ``{c}`` is the right operand of a second step. Frames hold
-``{np}`` (a noun phrase), ``{imp}`` (an instruction) or ``{Imp}`` (the same at the start of a sentence), and in
-tasks of two steps ``{then}``, the second instruction.
-
-No held-out frame and no held-out wording is a training one, so a held-out sentence differs from every training
-sentence even with its numbers struck out. Held-out sentences keep to words that training has used: what is tested
-is the handling of new sentences, not of new words.
-"""
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-
-
-class Operation(StrEnum):
-    """The sign of a calculator step."""
-
-    ADD = "+"
-    SUBTRACT = "-"
-    MULTIPLY = "*"
-    DIVIDE = "/"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phrasings:
-    """One set of sentences."""
-
-    nouns: Mapping[Operation, tuple[str, ...]]
-    """Noun phrases of one step, for ``{np}``."""
-    orders: Mapping[Operation, tuple[str, ...]]
-    """Instructions of one step, for ``{imp}``."""
-    follow_ups: Mapping[Operation, tuple[str, ...]]
-    """Instructions on the result of the step before, for ``{then}``."""
-    frames: tuple[str, ...]
-    """Questions of one step."""
-    chained_frames: tuple[str, ...]
-    """Questions of two steps."""
-
+from turnkeeper.demo.phrasings import Operation, Phrasings
 
 TRAINING = Phrasings(
     nouns={
@@ -234,50 +196,5 @@ TRAINING = Phrasings(
         "Find {np} and then {then}, please.",
         "Hello, find {np}. Now {then}.",
         "Give me {np}. Then {then}.",
-    ),
-)
-
-HELD_OUT = Phrasings(
-    nouns={
-        Operation.ADD: ("the total of {a} plus {b}", "the result of {a} plus {b}", "{a} together with {b}"),
-        Operation.SUBTRACT: (
-            "the difference of {a} less {b}",
-            "the result of {a} minus {b}",
-            "{a} with {b} taken away",
-        ),
-        Operation.MULTIPLY: ("the product of {a} times {b}", "the result of {a} times {b}", "{a} multiplied with {b}"),
-        Operation.DIVIDE: ("the quotient of {a} over {b}", "the result of {a} divided by {b}", "{a} split among {b}"),
-    },
-    orders={
-        Operation.ADD: ("take {a} and add {b} to it", "find {a} plus {b}", "start at {a} and add {b}"),
-        Operation.SUBTRACT: ("take {a} and take away {b}", "find {a} minus {b}", "start at {a} and subtract {b}"),
-        Operation.MULTIPLY: ("multiply {a} with {b}", "find {a} times {b}", "take {a} and scale it by {b}"),
-        Operation.DIVIDE: ("split {a} into {b} parts", "find {a} over {b}", "take {a} and share it among {b}"),
-    },
-    follow_ups={
-        Operation.ADD: ("increase that by {c}", "add {c} more to the result", "take the result plus {c}"),
-        Operation.SUBTRACT: ("reduce that by {c}", "take {c} off the result", "take the result minus {c}"),
-        Operation.MULTIPLY: ("scale that by {c}", "multiply what you get by {c}", "take the result times {c}"),
-        Operation.DIVIDE: ("split it into {c} parts", "share that among {c}", "take the result over {c}"),
-    },
-    frames=(
-        "Could you tell me {np}?",
-        "Please give me {np}.",
-        "What would you get for {np}?",
-        "I want to know {np}.",
-        "Work out {np}, please.",
-        "Hello! Can you compute {np}?",
-        "I need you to {imp}.",
-        "{Imp}, please.",
-        "Hello! Please {imp}.",
-        "Now {imp} for me.",
-    ),
-    chained_frames=(
-        "Start with {np}, then {then}.",
-        "{Imp}, and after that {then}.",
-        "Can you {imp} and then {then}?",
-        "Find {np}. Now {then}.",
-        "Please compute {np} and {then}.",
-        "First {imp}. After that, {then}.",
     ),
 )
