@@ -75,7 +75,7 @@ class Scene:
 
 def parse(body: bytes) -> AgentCall:
     """Read a request."""
-    return CHAT.parse_request(parse_object(body), ParseContext(headers={}, decode_token=str))
+    return CHAT.parse_request(parse_object(body), ParseContext(decode_token=str))
 
 
 def resolve(call: AgentCall, session: Session) -> ResolvedRequest:

@@ -10,7 +10,7 @@ from turnkeeper.dialects import ParseContext, StreamStart
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.jsontypes import JsonObject
 
-CONTEXT = ParseContext(headers={}, decode_token=lambda token_id: f"<{token_id}>")
+CONTEXT = ParseContext(decode_token=lambda token_id: f"<{token_id}>")
 START = StreamStart(response_id="id_0123", created_s=11, prompt_tokens=10)
 
 

@@ -222,7 +222,7 @@ def _take_error(task: asyncio.Task[bytes]) -> None:
         task.exception()
 
 
-NO_CONTEXT = ParseContext(headers={}, decode_token=str)
+NO_CONTEXT = ParseContext(decode_token=str)
 
 
 def build_request(

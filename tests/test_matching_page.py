@@ -29,7 +29,7 @@ def play(calls: list[dict[str, Any]], matcher: Matcher) -> tuple[Turn, ...]:
     dialects = {dialect.name: dialect for dialect in DIALECTS}
     session = Session.open(Tree(), matcher=matcher)
     for call in calls:
-        context = ParseContext(headers=call["headers"], decode_token=str)
+        context = ParseContext(decode_token=str)
         request = dialects[call["protocol"]].parse_request(call["body"], context).request
         pending = session.begin(request, at=0.0)
         session.commit(pending, prompt=prompt_of(), completion=completion_of(call["reply"]), at=0.0)

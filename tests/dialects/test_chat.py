@@ -30,7 +30,7 @@ from turnkeeper.errors import (
 )
 from turnkeeper.jsontypes import JsonObject
 
-CONTEXT = ParseContext(headers={}, decode_token=lambda token_id: f"<{token_id}>")
+CONTEXT = ParseContext(decode_token=lambda token_id: f"<{token_id}>")
 START = StreamStart(response_id="chatcmpl-1", created_s=11, prompt_tokens=10)
 USER = {"role": "user", "content": "hi"}
 CALLS = [

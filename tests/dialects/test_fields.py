@@ -15,7 +15,7 @@ from turnkeeper.errors import FieldNotAllowedError, RequestError
 from turnkeeper.fields import Use, list_fields
 from turnkeeper.jsontypes import JsonObject
 
-CONTEXT = ParseContext(headers={}, decode_token=str, forward_fields=("opened",))
+CONTEXT = ParseContext(decode_token=str, forward_fields=("opened",))
 USER: JsonObject = {"role": "user", "content": "hi"}
 DIALECTS: dict[str, tuple[Any, JsonObject]] = {
     "chat": (CHAT, {"messages": [USER]}),

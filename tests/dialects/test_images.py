@@ -41,7 +41,7 @@ def output(kind: str, *parts: JsonObject) -> JsonObject:
 
 
 def parse(dialect: Dialect, messages: list[JsonObject], on_image: OnImage, **fields: Any) -> Any:
-    context = ParseContext(headers={}, decode_token=str, on_image=on_image)
+    context = ParseContext(decode_token=str, on_image=on_image)
     name = "input" if dialect is RESPONSES else "messages"
     limit: JsonObject = {"max_tokens": 5} if dialect is MESSAGES else {}
     return dialect.parse_request({name: messages, **limit, **fields}, context).request
@@ -108,7 +108,7 @@ def test_an_image_is_left_out_for_one_text_and_a_note(dialect: Dialect, messages
 
 @pytest.mark.parametrize(("dialect", "messages", "said"), OMITTED.values(), ids=OMITTED.keys())
 def test_an_image_is_refused_unless_told_otherwise(dialect: Dialect, messages: list[JsonObject], said: str) -> None:
-    assert ParseContext(headers={}, decode_token=str).on_image is OnImage.REFUSE
+    assert ParseContext(decode_token=str).on_image is OnImage.REFUSE
     with pytest.raises(RequestError, match="--on-image omit") as refused:
         parse(dialect, messages, OnImage.REFUSE)
     assert str(refused.value.facts["param"]).endswith("].type")

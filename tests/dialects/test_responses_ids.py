@@ -37,7 +37,7 @@ ALL = pytest.mark.parametrize("message", REPLIES.values(), ids=REPLIES.keys())
 
 
 def parse(items: list[JsonObject], message: Message, **fields: Any) -> Any:
-    context = ParseContext(headers={}, decode_token=str, find_reply={RESPONSE_ID: message}.get)
+    context = ParseContext(decode_token=str, find_reply={RESPONSE_ID: message}.get)
     return RESPONSES.parse_request({"input": items, "tools": TOOLS, **fields}, context)
 
 

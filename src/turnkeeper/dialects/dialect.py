@@ -10,7 +10,7 @@ it refuses is a ``RequestError`` that names the field. To add one: implement the
 own and add its instance to ``DIALECTS``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -89,8 +89,6 @@ class AgentCall(Protocol):
 class ParseContext:
     """What a dialect may know beyond the body."""
 
-    headers: Mapping[str, str]
-    """The request's headers, names in lower case."""
     decode_token: DecodeToken
     """The text of one token id."""
     forward_fields: tuple[str, ...] = ()

@@ -41,7 +41,7 @@ class TurnHandler:
         session_id = find_session_id(exchange, self.service)
         with self.service.count_request():
             body = await exchange.read_body(self.service.config.limits.max_body_bytes)
-            call = self.dialect.parse_request(parse_object(body), build_context(exchange, self.service, session_id))
+            call = self.dialect.parse_request(parse_object(body), build_context(self.service, session_id))
             exchange.watch()
             response_id = self.dialect.build_response_id(self.service.draw_hex())
             waiter = await self.service.begin_turn(session_id, self._complete(call, exchange), response_id)
@@ -98,10 +98,9 @@ class TurnHandler:
         waiter.close(was_written=await exchange.finish(body))
 
 
-def build_context(exchange: Exchange, service: SessionService, session_id: str) -> ParseContext:
+def build_context(service: SessionService, session_id: str) -> ParseContext:
     """What a dialect may know beyond the body."""
     return ParseContext(
-        headers=exchange.headers,
         decode_token=service.decode_token,
         forward_fields=service.config.engine.forward_field,
         on_image=service.config.history.on_image,
@@ -144,6 +143,6 @@ class TokenCountHandler:
     async def _answer(self, exchange: Exchange) -> None:
         session_id = find_session_id(exchange, self.service)
         body = await exchange.read_body(self.service.config.limits.max_body_bytes)
-        call = self.dialect.parse_request(parse_object(body), build_context(exchange, self.service, session_id))
+        call = self.dialect.parse_request(parse_object(body), build_context(self.service, session_id))
         count = await self.service.count_tokens(session_id, call.request)
         await exchange.respond(200, encode_json({"input_tokens": count}), JSON_HEADERS)
