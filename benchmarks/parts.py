@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import turnkeeper
-from benchmarks.scene import Scene
+from benchmarks.conversation import Conversation
 from benchmarks.steps import PARTS, Step
 from turnkeeper.bench.server import find_checkpoint, name_tokenizer
 from turnkeeper.config.checkpoint import read_checkpoint
@@ -54,16 +54,16 @@ class PartFigure:
 
 
 def run_parts(
-    measure: Measure, scenes: Iterator[Scene], *, names: Sequence[str] = tuple(PARTS), count: int = COUNT
+    measure: Measure, talks: Iterator[Conversation], *, names: Sequence[str] = tuple(PARTS), count: int = COUNT
 ) -> Iterator[PartFigure]:
     """Each part of each conversation."""
-    for scene in scenes:
+    for talk in talks:
         for name in names:
-            first, *steps = PARTS[name](scene, count + 1)
+            first, *steps = PARTS[name](talk, count + 1)
             first()  # what is cached by what does not change is there from then on
             gc.collect()
             gc.disable()
-            yield PartFigure(part=name, tokens=scene.tokens, value=measure(steps))
+            yield PartFigure(part=name, tokens=talk.tokens, value=measure(steps))
             gc.enable()
 
 
@@ -143,10 +143,10 @@ def render_figures(figures: Sequence[PartFigure], unit: str, digits: int) -> Tab
     return table
 
 
-def build_scenes(checkpoint: Path, lengths: Sequence[int]) -> Iterator[Scene]:
+def build_conversations(checkpoint: Path, lengths: Sequence[int]) -> Iterator[Conversation]:
     """The conversations, one after the other."""
     renderer = build_renderer(read_checkpoint(checkpoint), "qwen3", format_time=strftime)
-    return (Scene(renderer, tokens) for tokens in lengths)
+    return (Conversation.hold(renderer, tokens) for tokens in lengths)
 
 
 def main(
@@ -161,13 +161,13 @@ def main(
     limit_libraries()
     folder, names, lengths = find_checkpoint(checkpoint), part or list(PARTS), tokens or list(LENGTHS)
     if marked:
-        list(run_parts(mark_steps, build_scenes(folder, lengths), names=names, count=count))
+        list(run_parts(mark_steps, build_conversations(folder, lengths), names=names, count=count))
         return
     if callgrind:
         counted = count_instructions(folder, names, lengths, count)
         table = render_figures(counted, "instructions a call", 0)
     else:
-        timed = list(run_parts(time_steps, build_scenes(folder, lengths), names=names, count=count))
+        timed = list(run_parts(time_steps, build_conversations(folder, lengths), names=names, count=count))
         table = render_figures(timed, "CPU ms a call", 3)
     console = Console(width=120)
     console.print(f"tokenizer: {name_tokenizer(folder)}", highlight=False)

@@ -1,6 +1,6 @@
 """The pure parts of a turn, each as steps that can be done one after the other and measured.
 
-``PARTS[name](scene, count)`` prepares everything that is not the part's own and gives ``count`` steps. The last rows
+``PARTS[name](talk, count)`` prepares everything that is not the part's own and gives ``count`` steps. The last rows
 are the floor: what would be left if only the bytes themselves were read and copied.
 """
 
@@ -10,121 +10,131 @@ from typing import TypeAlias
 
 import orjson
 
-from benchmarks.scene import SHAPE, Scene, build_request, complete, parse, resolve
+from benchmarks.conversation import SHAPE, Conversation, parse
 from turnkeeper.bench.rows import build_rows
-from turnkeeper.core import fold
+from turnkeeper.core import Completion, fold
 from turnkeeper.core.tokens import join_ids
 from turnkeeper.dialects.reply import build_reply
+from turnkeeper.engines import GenerateRequest, build_completion, check_generation, choose_versions
 from turnkeeper.engines.engine import encode_ids
-from turnkeeper.engines.sglang.chat import render_chat_body
+from turnkeeper.engines.reply import ReplyBody
+from turnkeeper.engines.sglang.chat import parse_chat_reply, render_chat_body
 from turnkeeper.routing import PackedIds, Patch, RoutingRows, RowsRequest, plan_rows, take_patch
 from turnkeeper.samples import CollectOptions, collect, load_hooks, view_session
-from turnkeeper.service.prompt import join_prompt, render_pending
+from turnkeeper.service.prompt import render_pending
+from turnkeeper.service.request import resolve_request
 
 Step: TypeAlias = Callable[[], object]
-Prepare: TypeAlias = Callable[[Scene, int], list[Step]]
+Prepare: TypeAlias = Callable[[Conversation, int], list[Step]]
 
 _CHUNK_BYTES = 1 << 18
 """As much as comes from a socket at a time."""
 
 
-def read_body(scene: Scene, count: int) -> list[Step]:
+def read_body(talk: Conversation, count: int) -> list[Step]:
     """Parse the agent's request and check its fields."""
-    return [partial(parse, scene.write_body()) for _ in range(count)]
+    return [partial(parse, talk.write_body()) for _ in range(count)]
 
 
-def look_up(scene: Scene, count: int) -> list[Step]:
+def look_up(talk: Conversation, count: int) -> list[Step]:
     """Digest every message, find the turn that the request goes on from, begin."""
-    session = scene.session
+    session = talk.session
 
     def step(body: bytes) -> Step:
         call = parse(body)
 
         def find() -> None:
-            resolved = resolve(call, session)
+            resolved = resolve_request(call.request, {}, session)
             session.abandon(session.begin(resolved.request, at=0.0, query=resolved.query), at=0.0)
 
         return find
 
-    return [step(scene.write_body()) for _ in range(count)]
+    return [step(talk.write_body()) for _ in range(count)]
 
 
-def render_suffix(scene: Scene, count: int) -> list[Step]:
+def render_suffix(talk: Conversation, count: int) -> list[Step]:
     """Render and tokenize what the turn adds."""
-    return [partial(render_pending, scene.renderer, scene.begin(scene.write_body())) for _ in range(count)]
+    return [partial(render_pending, talk.renderer, talk.begin(talk.write_body()).pending) for _ in range(count)]
 
 
-def write_request(scene: Scene, count: int) -> list[Step]:
-    """Join the prompt's ids, and write the engine's request around them."""
+def write_request(talk: Conversation, count: int) -> list[Step]:
+    """Join the prompt's ids, decide what the engine is asked for, and write its request."""
 
     def step(body: bytes) -> Step:
-        pending = scene.begin(body)
-        prompt = render_pending(scene.renderer, pending)
-        return lambda: render_chat_body(build_request(pending, join_prompt(pending, prompt)))
+        begun = talk.begin(body)
+        prompt = render_pending(talk.renderer, begun.pending)
+        return lambda: render_chat_body(begun.plan(talk.renderer, prompt).engine_request)
 
-    return [step(scene.write_body()) for _ in range(count)]
+    return [step(talk.write_body()) for _ in range(count)]
 
 
-def read_reply(scene: Scene, count: int) -> list[Step]:
+def read_reply(talk: Conversation, count: int) -> list[Step]:
     """Parse the engine's reply and check its numbers."""
-    pending = scene.begin(scene.write_body())
-    request = build_request(pending, join_prompt(pending, render_pending(scene.renderer, pending)))
-    return [partial(complete, scene.answer(len(request.prompt_ids)), request) for _ in range(count)]
+    begun = talk.begin(talk.write_body())
+    request = begun.plan(talk.renderer, render_pending(talk.renderer, begun.pending)).engine_request
+    return [partial(_complete, talk.engine.answer(len(request.prompt_ids)), request) for _ in range(count)]
 
 
-def commit(scene: Scene, count: int) -> list[Step]:
+def _complete(reply: bytes, request: GenerateRequest) -> Completion:
+    generation = parse_chat_reply(ReplyBody.read(reply), "http://mock")
+    check_generation(generation, request)
+    versions = choose_versions(generation, is_abort_mode=True, started_version="1", is_disturbed=False)
+    return build_completion(generation, prompt_tokens=len(request.prompt_ids), versions=versions)
+
+
+def commit(talk: Conversation, count: int) -> list[Step]:
     """Record the turn, each time in a session of its own."""
 
     def step(body: bytes) -> Step:
-        session = fold(scene.session.events)
-        pending = scene.begin(body, session)
-        prompt = render_pending(scene.renderer, pending)
-        request = build_request(pending, join_prompt(pending, prompt))
-        completion = complete(scene.answer(len(request.prompt_ids)), request)
+        session = fold(talk.session.events)
+        begun = talk.begin(body, session)
+        prompt = render_pending(talk.renderer, begun.pending)
+        request = begun.plan(talk.renderer, prompt).engine_request
+        completion = _complete(talk.engine.answer(len(request.prompt_ids)), request)
 
         def record() -> None:
-            turn = session.commit(pending, prompt=prompt, completion=completion, at=0.0)
+            turn = session.commit(begun.pending, prompt=prompt, completion=completion, at=0.0)
             session.mark_delivered(turn.id, at=0.0)
 
         return record
 
-    return [step(scene.write_body()) for _ in range(count)]
+    return [step(talk.write_body()) for _ in range(count)]
 
 
-def write_answer(scene: Scene, count: int) -> list[Step]:
+def write_answer(talk: Conversation, count: int) -> list[Step]:
     """Write the agent's reply."""
-    call = parse(scene.write_body())
-    completion = scene.session.forest.turns[-1].completion
-    return [lambda: call.render_reply(build_reply(completion, scene.tokens)) for _ in range(count)]
+    call = parse(talk.write_body())
+    completion = talk.session.forest.turns[-1].completion
+    return [lambda: call.render_reply(build_reply(completion, talk.tokens)) for _ in range(count)]
 
 
-def collect_samples(scene: Scene, count: int) -> list[Step]:
+def collect_samples(talk: Conversation, count: int) -> list[Step]:
     """Make the session's sample and its bytes; without decoding its text and comparing its messages."""
     options = CollectOptions(hooks=load_hooks())
 
     def step() -> int:
-        view = view_session(scene.session)
-        ledger = scene.session.ledger
+        view = view_session(talk.session)
+        ledger = talk.session.ledger
         found = collect(view, session_metadata={}, session_ledger=ledger, decode=lambda ids: "", options=options)
         return sum(map(len, found.encode().iter_chunks()))
 
     return [step] * count
 
 
-def take_increment(scene: Scene, count: int) -> list[Step]:
+def take_increment(talk: Conversation, count: int) -> list[Step]:
     """Decode the routing rows that a turn adds."""
-    return _take_rows(scene, count, is_whole=False)
+    return _take_rows(talk, count, is_whole=False)
 
 
-def take_whole(scene: Scene, count: int) -> list[Step]:
+def take_whole(talk: Conversation, count: int) -> list[Step]:
     """Decode the routing rows of the whole path, keep the new ones, compare the others with those held."""
-    return _take_rows(scene, count, is_whole=True)
+    return _take_rows(talk, count, is_whole=True)
 
 
-def _take_rows(scene: Scene, count: int, *, is_whole: bool) -> list[Step]:
-    pending = scene.begin(scene.write_body())
+def _take_rows(talk: Conversation, count: int, *, is_whole: bool) -> list[Step]:
+    pending = talk.begin(talk.write_body()).pending
     held_tokens = len(pending.parent_path_ids)
-    prompt_tokens = held_tokens + len(render_pending(scene.renderer, pending).ids)
+    prompt_tokens = held_tokens + len(render_pending(talk.renderer, pending).ids)
     asked = plan_rows(parent_tokens=held_tokens, common_prefix=held_tokens, use_addition_r3=not is_whole)
     first = asked.payload_start
     payload = b"".join(build_rows(SHAPE, seed=1).cut(first, prompt_tokens - first))
@@ -143,19 +153,19 @@ def _take(payload: bytes, asked: RowsRequest, prompt_tokens: int, held: list[Rou
     return take_patch(packed, request=asked, shape=SHAPE, prompt_tokens=prompt_tokens, completion_tokens=1, held=held)
 
 
-def parse_bare(scene: Scene, count: int) -> list[Step]:
+def parse_bare(talk: Conversation, count: int) -> list[Step]:
     """Parse the agent's request, and nothing else."""
-    return [partial(orjson.loads, scene.write_body()) for _ in range(count)]
+    return [partial(orjson.loads, talk.write_body()) for _ in range(count)]
 
 
-def parse_bare_reply(scene: Scene, count: int) -> list[Step]:
+def parse_bare_reply(talk: Conversation, count: int) -> list[Step]:
     """Parse the engine's reply, and nothing else."""
-    return [partial(orjson.loads, scene.answer(scene.tokens)) for _ in range(count)]
+    return [partial(orjson.loads, talk.engine.answer(talk.tokens)) for _ in range(count)]
 
 
-def copy_ids(scene: Scene, count: int) -> list[Step]:
+def copy_ids(talk: Conversation, count: int) -> list[Step]:
     """Copy the ids of the path, and their text."""
-    ids = scene.session.forest.path_ids(scene.session.forest.turns[-1].id)
+    ids = talk.session.forest.path_ids(talk.session.forest.turns[-1].id)
     text = encode_ids(ids)
     return [lambda: (join_ids([ids]), b"".join([text, b","]))] * count
 

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from benchmarks import parts
-from benchmarks.scene import Scene
+from benchmarks.conversation import Conversation
 from benchmarks.steps import PARTS
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.rendering import Renderer, build_renderer
@@ -25,40 +25,40 @@ def renderer() -> Renderer:
 
 
 @pytest.fixture(scope="module")
-def scene(renderer: Renderer) -> Scene:
-    return Scene(renderer, 4_000)
+def talk(renderer: Renderer) -> Conversation:
+    return Conversation.hold(renderer, 4_000)
 
 
-def test_a_conversation_is_as_long_as_it_is_asked_to_be(scene: Scene) -> None:
-    lengths = [turn.path_tokens for turn in scene.session.forest.turns]
+def test_a_conversation_is_as_long_as_it_is_asked_to_be(talk: Conversation) -> None:
+    lengths = [turn.path_tokens for turn in talk.session.forest.turns]
     assert lengths[-2] < 4_000 <= lengths[-1]
-    assert scene.session.live_leaves() == (len(lengths) - 1,)
+    assert talk.session.live_leaves() == (len(lengths) - 1,)
 
 
 def test_the_next_turn_adds_the_same_at_every_length(renderer: Renderer) -> None:
-    short, long = (Scene(renderer, tokens) for tokens in (1_000, 4_000))
-    added = [scene.begin(scene.write_body()).appended for scene in (short, long)]
+    short, long = (Conversation.hold(renderer, tokens) for tokens in (1_000, 4_000))
+    added = [talk.begin(talk.write_body()).pending.appended for talk in (short, long)]
     assert added[0][0]["content"] == added[1][0]["content"]
     assert len(short.session.forest) < len(long.session.forest)
 
 
-def test_the_next_turn_is_never_the_same_twice(scene: Scene) -> None:
-    assert scene.write_body() != scene.write_body()
+def test_the_next_turn_is_never_the_same_twice(talk: Conversation) -> None:
+    assert talk.write_body() != talk.write_body()
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_every_step_of_a_part_runs(name: str, scene: Scene) -> None:
-    turns = len(scene.session.forest)
-    steps = PARTS[name](scene, 2)
+def test_every_step_of_a_part_runs(name: str, talk: Conversation) -> None:
+    turns = len(talk.session.forest)
+    steps = PARTS[name](talk, 2)
     assert len(steps) == 2
     for step in steps:
         step()
-    assert len(scene.session.forest) == turns
+    assert len(talk.session.forest) == turns
 
 
-def test_figures_come_in_the_order_of_the_parts(scene: Scene) -> None:
+def test_figures_come_in_the_order_of_the_parts(talk: Conversation) -> None:
     names = ["write the answer", "floor: copy the ids"]
-    found = list(parts.run_parts(parts.time_steps, iter([scene]), names=names, count=2))
+    found = list(parts.run_parts(parts.time_steps, iter([talk]), names=names, count=2))
     assert [(figure.part, figure.tokens) for figure in found] == [(name, 4_000) for name in names]
     assert all(figure.value > 0 for figure in found)
     assert parts.render_figures(found, "ms", 3).row_count == 2
