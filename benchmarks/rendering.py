@@ -24,8 +24,8 @@ from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering import ParentContext, Renderer, build_renderer, parse_completion
-from turnkeeper.rendering.encoder import BackedEncoder, Encoder
-from turnkeeper.rendering.selfcheck import check_encoder
+from turnkeeper.rendering.checks import check_encoder
+from turnkeeper.rendering.tokenization import BackedEncoder, Encoder
 from turnkeeper.service.encoding import limit_libraries
 
 TURNS = 2000
@@ -167,7 +167,7 @@ def compare_encoders(renderer: Renderer, tokenizer_json: bytes) -> list[Figure]:
     """What a turn's text costs by `tokenizers` and by the fast tokenizer; nothing where that is not installed."""
     if find_spec("fastokens") is None:
         return []
-    from turnkeeper.rendering.fast import FastEncoder  # not at the top: the package is optional
+    from turnkeeper.rendering.tokenization.fast_encoder import FastEncoder  # not at the top: the package is optional
 
     started = perf_counter()
     fast = FastEncoder(tokenizer_json)

@@ -21,9 +21,9 @@ from turnkeeper.bench.server import find_checkpoint
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.errors import ConfigError
 from turnkeeper.rendering import Renderer, Tokenizer, build_renderer
-from turnkeeper.rendering.encoder import BackedEncoder
-from turnkeeper.rendering.probes import CLASSES, LONG_S, STEMS, SUFFIXES, WRITTEN, build_character_probes
-from turnkeeper.rendering.selfcheck import Difference, check_encoder, find_difference
+from turnkeeper.rendering.checks import Difference, check_encoder, find_difference
+from turnkeeper.rendering.checks.texts import CLASSES, LONG_S, STEMS, SUFFIXES, WRITTEN, build_character_probes
+from turnkeeper.rendering.tokenization import BackedEncoder
 
 TEXTS = 60_000
 PIECES = 5_000
@@ -115,7 +115,9 @@ def main(
         ConfigError: the fast tokenizer is not installed, or cannot read this checkpoint's.
     """
     try:
-        from turnkeeper.rendering.fast import FastEncoder  # not at the top: the package is optional
+        from turnkeeper.rendering.tokenization.fast_encoder import (
+            FastEncoder,
+        )  # not at the top: the package is optional
     except ImportError as error:
         raise ConfigError("fastokens is not installed", hint="pip install turnkeeper[fast]") from error
     read = read_checkpoint(find_checkpoint(checkpoint))

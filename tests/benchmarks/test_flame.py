@@ -51,7 +51,7 @@ def test_threads_of_one_pool_are_one() -> None:
 def test_the_innermost_frame_with_a_concern_decides() -> None:
     stack = ("MainThread", "begin (turnkeeper/core/session.py)", "loads (json/decoder.py)")
     assert name_concern(stack) == "the history: matching, begin, commit"
-    assert name_concern((*stack, "encode (turnkeeper/rendering/encoder.py)")) == "tokenizing"
+    assert name_concern((*stack, "encode (turnkeeper/rendering/tokenization/encoder.py)")) == "tokenizing"
     assert name_concern((*stack, GARBAGE)) == GARBAGE
     assert name_concern(("MainThread", "f (elsewhere.py)")) == OTHER
     assert name_concern(("MainThread",)) == LOOP

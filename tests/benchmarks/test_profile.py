@@ -26,7 +26,7 @@ print("sampling", flush=True)
 signal.sigwait([signal.SIGINT])
 open(sys.argv[sys.argv.index("--output") + 1], "w").write(
     "thread (1): MainThread;f (turnkeeper/core/session.py:1) 3\\n"
-    "thread (2): render_0;e (turnkeeper/rendering/encoder.py:1) 1\\n"
+    "thread (2): render_0;e (turnkeeper/rendering/tokenization/encoder.py:1) 1\\n"
 )
 """
 

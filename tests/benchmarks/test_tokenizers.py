@@ -16,9 +16,9 @@ from benchmarks.tokenizers import Outcome, build_random, compare, examine
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.rendering import Renderer, build_renderer
-from turnkeeper.rendering.encoder import BackedEncoder
-from turnkeeper.rendering.fast import FastEncoder
-from turnkeeper.rendering.probes import LONG_S
+from turnkeeper.rendering.checks.texts import LONG_S
+from turnkeeper.rendering.tokenization import BackedEncoder
+from turnkeeper.rendering.tokenization.fast_encoder import FastEncoder
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from httpkit import Site, running_site
-from rendering.test_any_template import build, sources
+from rendering.templates.test_any_template import build, sources
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.testing.script import ScriptedReply
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from assets import get_asset
 from turnkeeper.rendering import FAMILIES, Checkpoint, Renderer, build_renderer
-from turnkeeper.rendering.tokenizer import add_markers
+from turnkeeper.rendering.tokenization import add_markers
 
 _SPECIAL = [
     "<|im_start|>",

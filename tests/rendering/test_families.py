@@ -20,7 +20,7 @@ from rendering.talk import LOOK, assistant, call, system, tool, user
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering import FAMILIES, ParentContext, Renderer
-from turnkeeper.rendering.template import ChatTemplate
+from turnkeeper.rendering.templates import ChatTemplate
 
 CYCLE: list[Message] = [
     system("Be brief."),

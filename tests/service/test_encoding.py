@@ -25,8 +25,8 @@ from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.errors import ConfigError
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer, build_renderer
-from turnkeeper.rendering.encoder import BackedEncoder, Encoder, RefusedTextError
-from turnkeeper.rendering.fast import FastEncoder
+from turnkeeper.rendering.tokenization import BackedEncoder, Encoder, RefusedTextError
+from turnkeeper.rendering.tokenization.fast_encoder import FastEncoder
 from turnkeeper.server.build import Outside, build_service
 from turnkeeper.service import encoding
 from turnkeeper.service.encoding import (
@@ -219,7 +219,9 @@ async def test_where_it_is_installed_it_takes_over_by_itself(options: dict[str, 
 async def test_asked_for_by_name_and_not_equal_is_refused(
     options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnkeeper.rendering.fast.FastEncoder.encode", lambda self, text: freeze_ids([1]))
+    monkeypatch.setattr(
+        "turnkeeper.rendering.tokenization.fast_encoder.FastEncoder.encode", lambda self, text: freeze_ids([1])
+    )
     with pytest.raises(ConfigError, match="fastokens is not used"):
         build_service(resolve(load(options)))
 

@@ -11,7 +11,7 @@ import pytest
 from servicekit import build_kit, get_renderer, user
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.rendering import Tokenizer
-from turnkeeper.rendering.encoder import Encoder
+from turnkeeper.rendering.tokenization import Encoder
 from turnkeeper.service.prompt import LARGE_CHARACTERS, LARGE_CHARACTERS_FAST
 
 

@@ -14,9 +14,8 @@ from turnkeeper.cli.options import end_with_error
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.errors import ConfigError
 from turnkeeper.jsontypes import JsonObject, is_object
-from turnkeeper.rendering.examination import Finding, Outcome
-from turnkeeper.rendering.verification import Report
-from turnkeeper.rendering.verification import verify as run_cases
+from turnkeeper.rendering.checks import Finding, Outcome, Report
+from turnkeeper.rendering.checks import verify as run_cases
 
 _STYLES = {Outcome.HOLDS: "green", Outcome.REFUSED: "dim", Outcome.DIFFERS: "bold red", Outcome.FAILS: "bold red"}
 

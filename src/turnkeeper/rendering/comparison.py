@@ -20,7 +20,7 @@ import numpy as np
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering.family import Family
-from turnkeeper.rendering.tokenizer import Tokenizer
+from turnkeeper.rendering.tokenization import Tokenizer
 
 
 class MismatchType(StrEnum):

@@ -5,14 +5,14 @@ a row in two places only: the rule that writes history where the checkpoint's te
 of tool calls.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, Protocol
 
-from turnkeeper.rendering.blockformat import BlockFormat
+from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering.placement import IN_PLACE, Placement
-from turnkeeper.rendering.rule import Encoder, HistoryRule
-from turnkeeper.rendering.toolformat import ToolFormat
+from turnkeeper.rendering.tool_calls import Section, ToolFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,76 @@ class Thinking:
     def write(self, reasoning: str) -> str:
         """Reasoning between its markers, an answer to follow."""
         return f"{self.opening}{self.after_opening}{reasoning}{self.before_closing}{self.closing}{self.after_closing}"
+
+
+class BlockKind(StrEnum):
+    """What a block's body is."""
+
+    REASONING = "reasoning"
+    """Thinking."""
+    CONTENT = "content"
+    """The answer, or a preamble to calls."""
+    CALL = "call"
+    """The arguments of a call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockHeader:
+    """A header, read."""
+
+    kind: BlockKind
+    name: str = ""
+    """The function that a call names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockFormat:
+    """The markers of a block format, and how its headers and calls are read."""
+
+    starts: tuple[str, ...]
+    """Markers that begin a header."""
+    bodies: tuple[str, ...]
+    """Markers that end a header and begin a body."""
+    ends: tuple[str, ...]
+    """Markers that end a block."""
+    inner: tuple[str, ...]
+    """Markers that stand in headers."""
+    read_header: Callable[[str], BlockHeader]
+    """A header's text, markers included, up to and with the body's marker."""
+    read_call: Callable[[str, str, int], Section | None]
+    """The call of a header's name, a text and the place where the body begins; None when it is not well-formed."""
+
+
+class HistoryRule(Protocol):
+    """Writes messages behind the head. Stateless; the same input gives the same text."""
+
+    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+        """The text of messages in place.
+
+        Args:
+            messages: the messages to write; a run of tool results is whole.
+            earlier: what stands before them, read only to resolve the calls that tool results answer.
+            arguments: the effective template arguments.
+        """
+        ...
+
+
+class Encoder(HistoryRule, Protocol):
+    """Writes whole conversations, for checkpoints that come without a chat template."""
+
+    def write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
+        """Everything before the first message that is no system message: BOS, system texts, tools.
+
+        Args:
+            head: the leading system messages.
+            tools: function tools.
+            arguments: the effective template arguments.
+        """
+        ...
+
+    def write_opening(self, last: Message | None, arguments: Mapping[str, Any]) -> str:
+        """What opens the assistant's message behind a message; the beginning of the conversation is None."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ beginning and refuse or drop any other, so such a message is *placed* before it 
 The *head* is the run of system and developer messages before the first message of another role. First prompts,
 appended messages, the canonical comparison, ``turnkeeper verify`` and the messages that go to the engine all use
 ``Placement.place``. A message is placed by its role and by whether it belongs to the head, so nothing that comes later
-can move what a stored prompt already holds. Knows no template: `turnkeeper.rendering.roles` finds out what one does.
+can move what a stored prompt already holds. What a given template takes is tried out in
+`turnkeeper.rendering.templates.roles`.
 """
 
 from collections.abc import Sequence

@@ -17,21 +17,28 @@ from turnkeeper.core.tokens import NO_TOKENS, TokenIds, join_ids
 from turnkeeper.core.turn import Prompt
 from turnkeeper.errors import ConfigError, RequestError, TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.rendering.arguments import check_change, merge_fixed, merge_request
-from turnkeeper.rendering.blockparser import BlockParser
+from turnkeeper.rendering.boundary import Junction, ParentContext, build_junction
 from turnkeeper.rendering.checkpoint import Checkpoint
 from turnkeeper.rendering.comparison import Mismatch, build_comparator
 from turnkeeper.rendering.families import get_family
 from turnkeeper.rendering.family import Family
-from turnkeeper.rendering.junction import Junction, ParentContext, build_junction
-from turnkeeper.rendering.loss import write_whole
 from turnkeeper.rendering.message import ROLES, engine_tool, get_role
-from turnkeeper.rendering.parsing import ReplyParser, TaggedParser
-from turnkeeper.rendering.roles import RolePolicy
-from turnkeeper.rendering.schematypes import ToolSchemas
-from turnkeeper.rendering.template import ChatTemplate, FormatTime
-from turnkeeper.rendering.tokenizer import Tokenizer
-from turnkeeper.rendering.writer import EncoderWriter, RuleWriter, TemplateWriter, Writer
+from turnkeeper.rendering.parsing import BlockParser, ReplyParser, TaggedParser
+from turnkeeper.rendering.templates import (
+    ChatTemplate,
+    EncoderWriter,
+    FormatTime,
+    RolePolicy,
+    RuleWriter,
+    TemplateWriter,
+    Writer,
+    check_change,
+    merge_fixed,
+    merge_request,
+    write_whole,
+)
+from turnkeeper.rendering.tokenization import Tokenizer
+from turnkeeper.rendering.tool_calls import ToolSchemas
 
 
 class Renderer:

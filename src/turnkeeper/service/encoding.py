@@ -22,8 +22,8 @@ from turnkeeper.clock import Clock
 from turnkeeper.errors import ConfigError
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
-from turnkeeper.rendering.encoder import BackedEncoder, Encoder
-from turnkeeper.rendering.selfcheck import Difference, check_encoder
+from turnkeeper.rendering.checks import Difference, check_encoder
+from turnkeeper.rendering.tokenization import BackedEncoder, Encoder
 
 logger = logging.getLogger("turnkeeper.encoding")
 
@@ -147,7 +147,9 @@ def find_loader(backend: TokenizerBackend, tokenizer_json: bytes) -> LoadEncoder
         return None
 
     def load() -> Encoder:
-        from turnkeeper.rendering.fast import FastEncoder  # not at the top: the package is optional
+        from turnkeeper.rendering.tokenization.fast_encoder import (
+            FastEncoder,
+        )  # not at the top: the package is optional
 
         return FastEncoder(tokenizer_json)
 

@@ -16,8 +16,8 @@ from turnkeeper.errors import ConfigError, RequestError
 from turnkeeper.jsontypes import JsonObject, is_object
 from turnkeeper.rendering import Checkpoint, ParsedReply, ReplyDelta, Tokenizer, get_family
 from turnkeeper.rendering.parsing import TaggedParser
-from turnkeeper.rendering.schematypes import ToolSchemas
-from turnkeeper.rendering.template import ChatTemplate
+from turnkeeper.rendering.templates import ChatTemplate
+from turnkeeper.rendering.tool_calls import ToolSchemas
 
 FAMILY = "qwen3"
 """Whose reply format the toy model has learnt."""

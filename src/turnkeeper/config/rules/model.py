@@ -9,8 +9,8 @@ from turnkeeper.config.option import BY_ATTRIBUTE
 from turnkeeper.config.rule import Severity, Situation, rule
 from turnkeeper.errors import ConfigError
 from turnkeeper.matching.matcher import MATCHERS
-from turnkeeper.rendering.arguments import merge_fixed
 from turnkeeper.rendering.families import FAMILIES, get_family
+from turnkeeper.rendering.templates import merge_fixed
 from turnkeeper.samples.select import PICKERS, POSTPROCESSORS
 
 

@@ -21,7 +21,8 @@ from typing import Any
 
 from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.rendering.dsml import (
+from turnkeeper.rendering.families.deepseek_tools import write_tools_of_v4, write_tools_of_v32
+from turnkeeper.rendering.families.dsml import (
     ASSISTANT,
     BOS,
     EOS,
@@ -32,7 +33,6 @@ from turnkeeper.rendering.dsml import (
     is_thinking_on,
     refuse_effort,
 )
-from turnkeeper.rendering.families.deepseek_tools import write_tools_of_v4, write_tools_of_v32
 from turnkeeper.rendering.family import Family
 from turnkeeper.rendering.message import OpenCalls, find_reasoning, get_role, get_text, get_tool_calls
 from turnkeeper.rendering.placement import Placement, Role

@@ -5,7 +5,7 @@ the middle of a session. ``turnkeeper verify`` says how far that holds.
 """
 
 from turnkeeper.rendering.family import Family, Thinking
-from turnkeeper.rendering.toolformat import JsonToolFormat
+from turnkeeper.rendering.tool_calls import JsonToolFormat
 
 DEFAULT = Family(
     name="default",

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 
 from turnkeeper.rendering.family import Family, Thinking
-from turnkeeper.rendering.xmlformat import XmlToolFormat
+from turnkeeper.rendering.tool_calls import XmlToolFormat
 
 _STOPS = ("<|user|>", "<|observation|>", "<|endoftext|>")
 

@@ -19,11 +19,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnkeeper.jsontypes import Message
-from turnkeeper.rendering.blockformat import BlockFormat, BlockHeader, BlockKind
-from turnkeeper.rendering.family import Family
+from turnkeeper.rendering.family import BlockFormat, BlockHeader, BlockKind, Family
 from turnkeeper.rendering.message import OpenCalls, find_reasoning, get_role, get_text, get_tool_calls, write_arguments
 from turnkeeper.rendering.placement import Placement
-from turnkeeper.rendering.toolformat import ParsedToolCall, Section, scan_object
+from turnkeeper.rendering.tool_calls import ParsedToolCall, Section, scan_object
 
 _RECIPIENT = re.compile(r"to=(?:functions\.)?(?P<name>[^\s<]+)")
 

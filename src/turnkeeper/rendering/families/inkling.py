@@ -18,8 +18,7 @@ from typing import Any
 
 from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import JsonObject, Message, is_object
-from turnkeeper.rendering.blockformat import BlockFormat, BlockHeader, BlockKind
-from turnkeeper.rendering.family import Family, Thinking
+from turnkeeper.rendering.family import BlockFormat, BlockHeader, BlockKind, Family, Thinking
 from turnkeeper.rendering.message import (
     OpenCalls,
     ToolCall,
@@ -29,7 +28,7 @@ from turnkeeper.rendering.message import (
     get_tool_calls,
     write_json,
 )
-from turnkeeper.rendering.toolformat import ParsedToolCall, Section, scan_object
+from turnkeeper.rendering.tool_calls import ParsedToolCall, Section, scan_object
 
 _EFFORTS = {"none": 0.0, "minimal": 0.1, "low": 0.2, "medium": 0.7, "high": 0.9, "max": 0.99}
 _DEFAULT_EFFORT = 0.9

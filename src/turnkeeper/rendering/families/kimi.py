@@ -21,12 +21,12 @@ from typing import Any
 from turnkeeper.jsontypes import Message
 from turnkeeper.rendering.family import Family, Thinking
 from turnkeeper.rendering.message import ToolCall, find_reasoning, get_role, get_text, get_tool_calls, write_arguments
-from turnkeeper.rendering.schematypes import ToolSchemas
-from turnkeeper.rendering.toolformat import (
+from turnkeeper.rendering.tool_calls import (
     MarkedText,
     ParsedToolCall,
     Section,
     Segment,
+    ToolSchemas,
     read_sections,
     scan_object,
 )

@@ -21,7 +21,7 @@ from turnkeeper.jsontypes import Message
 from turnkeeper.rendering.family import Family, Thinking
 from turnkeeper.rendering.message import get_role, get_text, get_tool_calls, split_reasoning
 from turnkeeper.rendering.placement import AT_THE_HEAD
-from turnkeeper.rendering.xmlformat import XmlToolFormat
+from turnkeeper.rendering.tool_calls import XmlToolFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

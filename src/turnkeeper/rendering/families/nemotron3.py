@@ -5,7 +5,7 @@ thinking; a message without thinking has the two markers side by side.
 """
 
 from turnkeeper.rendering.family import Family, Thinking
-from turnkeeper.rendering.xmlformat import build_function_format
+from turnkeeper.rendering.tool_calls import build_function_format
 
 NEMOTRON3 = Family(
     name="nemotron3",

@@ -7,9 +7,9 @@ message and have no argument against that, hence the rule.
 
 from dataclasses import replace
 
-from turnkeeper.rendering.chatml import ChatmlRule
+from turnkeeper.rendering.families.chatml import ChatmlRule
 from turnkeeper.rendering.family import Family, Thinking
-from turnkeeper.rendering.toolformat import JsonToolFormat
+from turnkeeper.rendering.tool_calls import JsonToolFormat
 
 _THINKING = Thinking()
 _TOOLS = JsonToolFormat()

@@ -6,10 +6,10 @@ keeps earlier thinking, so its history is written here; the later ones keep it w
 
 from dataclasses import replace
 
-from turnkeeper.rendering.chatml import ChatmlRule
+from turnkeeper.rendering.families.chatml import ChatmlRule
 from turnkeeper.rendering.family import Family, Thinking
 from turnkeeper.rendering.placement import AT_THE_HEAD
-from turnkeeper.rendering.xmlformat import build_function_format
+from turnkeeper.rendering.tool_calls import build_function_format
 
 _THINKING = Thinking()
 _TOOLS = build_function_format(before="\n\n", is_python_spelled=True)

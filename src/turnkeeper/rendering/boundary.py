@@ -1,0 +1,189 @@
+r"""Where a path and the messages after it meet.
+
+A sampled message ends in one of four ways, and each is joined so that the prompt closes it exactly once::
+
+    ... <|im_end|>         + "\n<|im_start|>user..."          the close was sampled: add what the model never samples
+    ... <|im_end|>\n       + "<|im_start|>user..."            the engine went on behind the stop: nothing is left to add
+    ... <|user|>           + "<|user|>..."                    the stop token opens the next message: not repeated, or,
+                                                              where another marker takes its place, trimmed
+    ... cut in the middle  + "\n</think>\n\n<|im_end|>\n..."  nothing closed it: end the thinking, then the message
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnkeeper.core.tokens import NO_TOKENS, TokenIds, freeze_ids
+from turnkeeper.jsontypes import Message
+from turnkeeper.rendering.family import Family, Thinking
+from turnkeeper.rendering.tokenization import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParentContext:
+    """What an append needs to know of the path it extends: no more than its last turn."""
+
+    messages: Sequence[Message]
+    """The messages of the path, its last completion's message at the end. Only the end is read."""
+    completion_ids: TokenIds
+    """The last turn's completion."""
+    prompt_ids: TokenIds = field(default_factory=lambda: NO_TOKENS)
+    """The last turn's appended prompt ids: their end says whether the prompt opened thinking."""
+    template_kwargs: Mapping[str, Any] | None = None
+    """The effective template arguments of the last turn; None leaves a change of arguments unchecked."""
+
+    @property
+    def last_id(self) -> int | None:
+        """The last id of the path."""
+        ids: Any = self.completion_ids if len(self.completion_ids) else self.prompt_ids
+        return int(ids[-1]) if len(ids) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """The join: the parent's path less ``trim``, then ``ids``."""
+
+    trim: int
+    ids: TokenIds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """A part of the close that a model samples, and what is left to add."""
+
+    ids: tuple[int, ...]
+    """The sampled part; empty where the close has no control token, so that its text decides."""
+    text: str
+    rest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Junction:
+    """A family's boundary on one tokenizer."""
+
+    tokenizer: Tokenizer
+    close: str
+    """The text behind an assistant's message."""
+    endings: tuple[Ending, ...]
+    """How much of it may have been sampled, the most first."""
+    stop_ids: frozenset[int]
+    """Every token that a sampled message may end with."""
+    replaced_ids: frozenset[int]
+    """Those that give way to another marker when the conversation goes on."""
+    final_ids: frozenset[int]
+    """Those that close a message by themselves."""
+    block: Thinking | None
+    """What a cut message ends before its close: thinking, or whatever block it stands in."""
+    reply_marker: str
+    """The text that opens an assistant's message; empty where nobody knows it."""
+
+    def join(self, parent: ParentContext, suffix: str) -> Edge:
+        """Put a suffix behind a path."""
+        last = parent.last_id
+        ending = self._find_ending(parent.completion_ids)
+        if last is not None and ending is not None:
+            return Edge(trim=0, ids=self.tokenizer.encode_after(last, ending.rest + suffix))
+        if last is not None and (last in self.final_ids or self._has_whole_close(parent.completion_ids)):
+            return Edge(trim=0, ids=self.tokenizer.encode_after(last, suffix))
+        if last is None or last not in self.stop_ids:
+            return Edge(trim=0, ids=self.tokenizer.encode(self.write_end(parent) + suffix))
+        ids = self.tokenizer.encode(self.close + suffix)
+        if len(ids) and ids[0] == last:
+            return Edge(trim=0, ids=ids[1:])
+        return Edge(trim=1 if last in self.replaced_ids else 0, ids=ids)
+
+    def _find_ending(self, ids: TokenIds) -> Ending | None:
+        """The part of the close that a completion ends with."""
+        for ending in self.endings:
+            if ending.ids and tuple(ids[-len(ending.ids) :].tolist()) == ending.ids:
+                return ending
+            if not ending.ids and self.tokenizer.decode(ids[-_CLOSE_SIZE:]).endswith(ending.text):
+                return ending
+        return None
+
+    def _has_whole_close(self, ids: TokenIds) -> bool:
+        """Whether a completion ends with what is left to add behind an ending too."""
+        tail: list[int] = ids[-_CLOSE_SIZE:].tolist()
+        for ending in self.endings:
+            if ending.ids and ending.rest and ending.ids[-1] in tail:
+                place = len(tail) - tail[::-1].index(ending.ids[-1])
+                said = tuple(tail[place - len(ending.ids) : place]) == ending.ids
+                return said and self.tokenizer.decode(freeze_ids(tail[place:])) == ending.rest
+        return False
+
+    def write_end(self, parent: ParentContext) -> str:
+        """What a message that nothing closed still lacks."""
+        if self.block is None or not self.is_inside(self.block, parent):
+            return self.close
+        end = self.block.end
+        layout = self.block.before_closing
+        if layout and self.tokenizer.decode(parent.completion_ids[-8:]).endswith(layout):
+            end = end.removeprefix(layout)
+        return end + self.close
+
+    def is_inside(self, block: Thinking, parent: ParentContext) -> bool:
+        """Whether the path ends inside a block that its last turn, or the opening of that turn, began."""
+        opening = self.tokenizer.decode(parent.prompt_ids[-_OPENING_SIZE:])
+        if self.reply_marker:
+            opening = opening.rpartition(self.reply_marker)[2]
+        text = opening + self.tokenizer.decode(parent.completion_ids)
+        return text.rfind(block.opening) > text.rfind(block.closing)
+
+
+_OPENING_SIZE = 32
+"""More ids than any opening of an assistant's message has."""
+_CLOSE_SIZE = 16
+"""More ids than any close has."""
+
+
+def find_endings(tokenizer: Tokenizer, close: str) -> tuple[Ending, ...]:
+    """How much of a close may have been sampled: up to any of its control tokens, or all that can be seen of it."""
+    ids = tokenizer.encode(close)
+    edges = [index + 1 for index, token in enumerate(ids.tolist()) if token in tokenizer.markers]
+    if not edges:
+        visible = close.rstrip()
+        return (Ending(ids=(), text=visible, rest=close[len(visible) :]),) if visible else ()
+    texts = {edge: tokenizer.decode(ids[:edge]) for edge in edges}
+    parts = [
+        Ending(ids=tuple(ids[:edge].tolist()), text=texts[edge], rest=close[len(texts[edge]) :])
+        for edge in reversed(edges)
+    ]
+    last = Ending(ids=parts[0].ids[-1:], text=tokenizer.markers[parts[0].ids[-1]], rest=parts[0].rest)
+    return (parts[0], last, *parts[1:])  # the last control token closes alone too, as behind a tool call
+
+
+def _find_ids(tokenizer: Tokenizer, markers: Sequence[str]) -> frozenset[int]:
+    found = (tokenizer.find_id(marker) for marker in markers)
+    return frozenset(marker for marker in found if marker is not None)
+
+
+def build_junction(
+    family: Family, tokenizer: Tokenizer, *, close: str, opening: str, end_ids: Sequence[int], call_end: str = ""
+) -> Junction:
+    """A family's boundary on a tokenizer.
+
+    Args:
+        family: the row.
+        tokenizer: the checkpoint's.
+        close: the row's close, or what was read off the template.
+        opening: how the template opens an assistant's message, for families whose row does not say.
+        call_end: how the template ends a message with a tool call, for families whose row does not say.
+        end_ids: the ids that the checkpoint says end a generation.
+    """
+    endings = find_endings(tokenizer, close)
+    stops = {*_find_ids(tokenizer, family.stop_markers), *end_ids}
+    finals = set(_find_ids(tokenizer, family.final_markers))
+    if family.close is None:
+        stops |= set(endings[0].ids[-1:]) if endings else set()
+        finals |= set(tokenizer.encode(call_end.rstrip()).tolist()[-1:]) & tokenizer.special_ids
+        finals -= set(endings[0].ids if endings else ())
+    return Junction(
+        tokenizer=tokenizer,
+        close=close,
+        endings=endings,
+        stop_ids=frozenset(stops | finals),
+        replaced_ids=_find_ids(tokenizer, family.replaced_markers),
+        final_ids=frozenset(finals),
+        block=family.blocks or family.thinking,
+        reply_marker=family.reply_marker or opening,
+    )

@@ -1,0 +1,104 @@
+"""DSML, the tags in which DeepSeek spells tool calls, and what its two encoders share.
+
+::
+
+    <｜DSML｜invoke name="look">
+    <｜DSML｜parameter name="at" string="false">1</｜DSML｜parameter>
+    </｜DSML｜invoke>
+
+Each value says itself whether it is a string, so that nothing is guessed.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turnkeeper.errors import TemplateError
+from turnkeeper.jsontypes import is_object
+from turnkeeper.rendering.family import Thinking
+from turnkeeper.rendering.message import ToolCall, write_json
+from turnkeeper.rendering.tool_calls import MarkedText, Parameter, Segment, TagReader, TagSyntax, ToolSchemas, is_json
+
+BOS = "<｜begin▁of▁sentence｜>"
+EOS = "<｜end▁of▁sentence｜>"
+USER = "<｜User｜>"
+ASSISTANT = "<｜Assistant｜>"
+THINKING = Thinking(after_opening="", before_closing="", after_closing="")
+SWITCHES = ("thinking", "enable_thinking", "thinking_mode")
+"""The names under which clients turn thinking on and off; the first is the one that engines read."""
+
+_TAGS = re.compile(
+    r'(?P<call_opening><｜DSML｜invoke name="(?P<name>[^"<>\n]*)">)|(?P<call_closing></｜DSML｜invoke>)|'
+    r'(?P<parameter_opening><｜DSML｜parameter name="(?P<key>[^"<>\n]*)" string="(?P<string>true|false)">)|'
+    r"(?P<parameter_closing></｜DSML｜parameter>)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DsmlToolFormat:
+    """All calls of a message in one block."""
+
+    block: str
+    """The block's name: ``function_calls`` or ``tool_calls``."""
+    before: str = "\n\n"
+    between: str = ""
+
+    @property
+    def opening(self) -> str:
+        """The tag that begins the block."""
+        return f"<｜DSML｜{self.block}>"
+
+    @property
+    def closing(self) -> str:
+        """The tag that ends it."""
+        return f"</｜DSML｜{self.block}>"
+
+    def write(self, calls: Sequence[ToolCall]) -> str:
+        """The block."""
+        return f"{self.opening}\n{''.join(f'{_write_call(call)}' for call in calls)}{self.closing}"
+
+    def read(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[Segment]:
+        """The calls of each block; one with a value that claims to be JSON and is none is text."""
+        return TagReader(tail, TagSyntax(pattern=_TAGS, spell=_spell_value), schemas).read()
+
+
+def _spell_value(parameter: Parameter, schemas: ToolSchemas) -> str | None:
+    if parameter.is_string:
+        return write_json(parameter.text)
+    return parameter.text if is_json(parameter.text) else None
+
+
+def _write_call(call: ToolCall) -> str:
+    arguments: Any = call.arguments
+    if not is_object(arguments):
+        raise TemplateError(
+            f"the arguments of a call to {call.name!r} are no JSON object, and DSML has no other way to write them",
+            hint="send the arguments as the JSON text of an object",
+        )
+    parameters = "\n".join(_write_parameter(str(key), value) for key, value in arguments.items())
+    return f'<｜DSML｜invoke name="{call.name}">\n{parameters}\n</｜DSML｜invoke>\n'
+
+
+def _write_parameter(key: str, value: Any) -> str:
+    is_string = isinstance(value, str)
+    text = value if is_string else write_json(value)
+    return f'<｜DSML｜parameter name="{key}" string="{"true" if is_string else "false"}">{text}</｜DSML｜parameter>'
+
+
+def is_thinking_on(arguments: Mapping[str, Any]) -> bool:
+    """Whether the effective arguments ask for thinking; they hold one name for it."""
+    return bool(arguments.get("thinking", True))
+
+
+def refuse_effort(arguments: Mapping[str, Any]) -> None:
+    """Refuse what the encoders do not write, rather than leave it out without a word.
+
+    Raises:
+        TemplateError: a reasoning effort or a response format is asked for.
+    """
+    for name in ("reasoning_effort", "response_format"):
+        if arguments.get(name) is not None:
+            raise TemplateError(
+                f"the DeepSeek encoders here do not write {name}={arguments[name]!r}", hint=f"leave {name} out"
+            )

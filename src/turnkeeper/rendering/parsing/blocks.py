@@ -1,0 +1,122 @@
+"""Reading formats in which a reply is a row of blocks, each with a header that says what it is.
+
+::
+
+    <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...<|return|>          harmony
+    <|content_thinking|>...<|end_message|><|message_model|><|content_text|>...<|end_message|>                   Inkling
+
+A header runs to the marker that begins the body. Reasoning and answer come out as they are read. From the first call
+on, the completion is read at its end: a marker may stand inside of a string in a call's JSON, which says itself where
+it ends. A call that is cut or malformed comes out as text.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate
+
+from turnkeeper.rendering.family import BlockFormat, BlockHeader, BlockKind
+from turnkeeper.rendering.parsing.reply import ParsedReply, ReplyBuffer, ReplyDelta
+from turnkeeper.rendering.tokenization import Piece, PieceStream, Tokenizer
+from turnkeeper.rendering.tool_calls import skip_space
+
+
+class BlockParser:
+    """Reads one completion. It begins inside a header: the prompt wrote the start."""
+
+    def __init__(self, tokenizer: Tokenizer, blocks: BlockFormat, *, stops: Collection[str]) -> None:
+        """Begin a completion."""
+        self._format = blocks
+        self._stops = frozenset(stops)
+        self._stream = PieceStream(tokenizer, [*blocks.starts, *blocks.bodies, *blocks.ends, *blocks.inner, *stops])
+        self._out = ReplyBuffer()
+        self._header = ""
+        self._body: BlockHeader | None = None  # None: inside a header
+        self._is_outside = False  # behind a block, before the next one starts: no place for text, but it is kept
+        self._tail: list[Piece] = []  # the completion from the first call's body on
+        self._seen: set[BlockKind] = set()
+
+    def feed(self, ids: Iterable[int]) -> ReplyDelta:
+        """What these ids complete."""
+        for piece in self._stream.feed(ids):
+            self._take(piece)
+        return self._out.take()
+
+    def finish(self) -> ReplyDelta:
+        """What is left: a call that nothing ended is text, and so is a header that was no header."""
+        for piece in self._stream.finish():
+            self._take(piece)
+        self._read_tail(self._tail)
+        if self._body is None and not self._seen and not self._header.startswith(self._format.inner):
+            self._say(BlockKind.CONTENT, self._header)
+        self._body = None
+        self._header = ""
+        return self._out.take()
+
+    @property
+    def reply(self) -> ParsedReply:
+        """Everything so far."""
+        return self._out.reply
+
+    @property
+    def _is_in_call(self) -> bool:
+        return self._body is not None and self._body.kind is BlockKind.CALL
+
+    def _take(self, piece: Piece) -> None:
+        if self._is_in_call:
+            self._tail.append(piece)
+        else:
+            self._read(piece)
+
+    def _ends_block(self, piece: Piece) -> bool:
+        return piece.is_marker and piece.text in (*self._format.ends, *self._format.starts, *self._stops)
+
+    def _read_tail(self, pieces: Sequence[Piece]) -> None:
+        """Read everything from the first call's body on."""
+        starts = [0, *accumulate(len(piece.text) for piece in pieces)]
+        text = "".join(piece.text for piece in pieces)
+        ends = {starts[index]: index for index, piece in enumerate(pieces) if self._ends_block(piece)}
+        index = 0
+        while index < len(pieces):
+            if self._body is None or not self._is_in_call:
+                self._read(pieces[index])
+                index += 1
+                continue
+            call = self._format.read_call(self._body.name, text, starts[index])
+            end = ends.get(skip_space(text, call.end)) if call else None
+            if call is not None and end is not None:
+                self._out.add_calls(call.calls)
+            else:
+                end = next((other for other in range(index, len(pieces)) if starts[other] in ends), len(pieces))
+                self._say(BlockKind.CONTENT, text[starts[index] : starts[end]])
+            self._body = None
+            self._is_outside = True
+            index = end
+
+    def _read(self, piece: Piece) -> None:
+        if self._ends_block(piece):
+            self._body = None
+            self._is_outside = piece.text not in self._format.starts
+            if not self._is_outside:
+                self._header = ""
+        elif self._is_outside:
+            self._say(BlockKind.CONTENT, piece.text)
+        elif self._body is None:
+            self._header += piece.text
+            if piece.is_marker and piece.text in self._format.bodies:
+                self._begin(self._format.read_header(self._header))
+        else:
+            self._say(self._body.kind, piece.text)
+
+    def _begin(self, header: BlockHeader) -> None:
+        self._body = header
+        self._header = ""
+        if header.kind in self._seen and header.kind is not BlockKind.CALL:
+            self._say(header.kind, "\n")  # two blocks of one kind are two paragraphs of one text
+        if header.kind is BlockKind.REASONING:
+            self._out.add_reasoning("")
+        self._seen.add(header.kind)
+
+    def _say(self, kind: BlockKind, text: str) -> None:
+        if kind is BlockKind.REASONING:
+            self._out.add_reasoning(text)
+        else:
+            self._out.add_content(text)

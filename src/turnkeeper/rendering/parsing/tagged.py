@@ -1,0 +1,175 @@
+"""Completions as messages: reasoning, answer and tool calls out of sampled ids.
+
+Two guarantees. The result does not depend on how the ids are cut into chunks. Text is never lost: what is neither
+layout nor a well-formed call comes out as reasoning or content, an unfinished call and a call drafted inside thinking
+too.
+
+From the first marker of a tool call on, the answer is read at the end of the completion: a marker may stand inside of
+an argument, and only what follows says so.
+
+Layout is exactly what the family's format writes around reasoning and calls (a newline here and there), once; more of
+it is text.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from turnkeeper.rendering.family import Family, Thinking
+from turnkeeper.rendering.parsing.reply import ParsedReply, ReplyBuffer, ReplyDelta
+from turnkeeper.rendering.tokenization import Piece, PieceStream, Tokenizer, count_overlap
+from turnkeeper.rendering.tool_calls import MarkedText, Marker, ToolFormat, ToolSchemas
+
+
+class TaggedParser:
+    """Reads formats of the form thinking, answer, sections of tool calls, each between markers."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, family: Family, *, stops: Collection[str], schemas: ToolSchemas, is_thinking: bool
+    ) -> None:
+        """Begin a completion.
+
+        Args:
+            tokenizer: decodes.
+            family: names the markers.
+            stops: the stop tokens' texts; one at the end is no text.
+            schemas: the tools' parameters.
+            is_thinking: whether the prompt already opened thinking.
+        """
+        self._thinking = family.thinking or _NO_THINKING
+        self._tools = family.tools
+        self._schemas = schemas
+        self._stops = frozenset(stops)
+        tools = (self._tools.opening, self._tools.closing) if self._tools else ()
+        thinking = (self._thinking.opening, self._thinking.closing)
+        self._stream = PieceStream(tokenizer, [*thinking, *tools, *stops])
+        self._out = ReplyBuffer()
+        self._stop = ""  # a stop marker that is text after all, should anything follow it
+        self._tail: list[Piece] = []  # the answer from the first marker of a section on
+        self._skip = ""  # layout that may still be skipped at the present place
+        self._held = ""  # text that is layout, should the right marker follow
+        self._is_between = False  # whether the last thing was a whole section
+        self._is_thinking = is_thinking
+        self._is_begun = is_thinking
+        if is_thinking:
+            self._out.add_reasoning("")
+
+    def feed(self, ids: Iterable[int]) -> ReplyDelta:
+        """What these ids complete."""
+        for piece in self._stream.feed(ids):
+            self._read(piece)
+        return self._out.take()
+
+    def finish(self) -> ReplyDelta:
+        """What is left; a stop marker at the end is no text."""
+        for piece in self._stream.finish():
+            self._read(piece)
+        self._read_tail()
+        if self._is_between and not self._held.strip("\n"):
+            self._held = ""
+        self._emit(self._held)
+        return self._out.take()
+
+    @property
+    def reply(self) -> ParsedReply:
+        """Everything so far."""
+        return self._out.reply
+
+    def _read(self, piece: Piece) -> None:
+        if self._stop:
+            stop, self._stop = self._stop, ""
+            self._read_text(stop)
+        if not piece.is_marker:
+            self._read_text(piece.text)
+        elif piece.text in self._stops:
+            self._stop = piece.text
+        elif self._tail:
+            self._tail.append(piece)
+        elif self._is_thinking:
+            self._read_in_thinking(piece.text)
+        else:
+            self._read_in_answer(piece.text)
+
+    def _read_text(self, text: str) -> None:
+        if self._tail:
+            self._tail.append(Piece(text=text))
+        else:
+            self._say(text)
+
+    def _read_in_thinking(self, marker: str) -> None:
+        if marker != self._thinking.closing:
+            self._say(marker)
+            return
+        self._emit(self._held.removesuffix(self._thinking.before_closing))
+        self._held = ""
+        self._is_thinking = False
+        self._skip = self._thinking.after_closing
+
+    def _read_in_answer(self, marker: str) -> None:
+        if marker == self._thinking.opening and not self._is_begun and not self._held.strip():
+            self._held = ""
+            self._is_begun = self._is_thinking = True
+            self._skip = self._thinking.after_opening
+            self._out.add_reasoning("")
+        elif self._tools is not None and marker == self._tools.opening:
+            self._tail = [Piece(text=marker, is_marker=True)]
+        else:
+            self._say(marker)
+
+    def _read_tail(self) -> None:
+        if self._tools is None or not self._tail:
+            return
+        for segment in self._tools.read(_mark(self._tail, self._tools), self._schemas):
+            if isinstance(segment, str):
+                self._say(segment)
+                continue
+            layout = self._tools.between if self._is_between else self._tools.before
+            self._emit(self._held.removesuffix(layout))
+            self._held = ""
+            self._skip = ""
+            self._is_begun = self._is_between = True
+            self._out.add_calls(segment)
+        self._tail = []
+
+    def _say(self, text: str) -> None:
+        """Text at the present place: skip layout before it, hold back what may be layout behind it."""
+        while self._skip and text:
+            if text[0] != self._skip[0]:
+                self._skip = ""
+            else:
+                self._skip, text = self._skip[1:], text[1:]
+        self._held += text
+        if self._is_between and not self._held.strip():
+            return
+        layout = self._layout_ahead()
+        kept = len(layout) if layout and self._held.endswith(layout) else count_overlap(self._held, layout)
+        self._emit(self._held[: len(self._held) - kept])
+        self._held = self._held[len(self._held) - kept :]
+
+    def _layout_ahead(self) -> str:
+        if self._is_thinking:
+            return self._thinking.before_closing
+        return self._tools.before if self._tools else ""
+
+    def _emit(self, text: str) -> None:
+        if not text:
+            return
+        if self._is_thinking:
+            self._out.add_reasoning(text)
+        else:
+            self._is_between = False
+            self._is_begun = self._is_begun or bool(text.strip())
+            self._out.add_content(text)
+
+
+_NO_THINKING = Thinking(opening="", closing="", after_opening="", before_closing="", after_closing="")
+
+
+def _mark(pieces: Sequence[Piece], tools: ToolFormat) -> MarkedText:
+    """Pieces as one text, with the places of the markers that begin and end sections."""
+    markers: list[Marker] = []
+    position = 0
+    for piece in pieces:
+        end = position + len(piece.text)
+        if piece.is_marker and piece.text in (tools.opening, tools.closing):
+            markers.append(Marker(start=position, end=end, is_opening=piece.text == tools.opening))
+        position = end
+    return MarkedText(text="".join(piece.text for piece in pieces), markers=tuple(markers))

@@ -1,0 +1,111 @@
+"""Chat template arguments: the server's, the family's and the request's, as one.
+
+A family pins the arguments that keep earlier messages as they are. A request may repeat a pinned value and may add
+others; it may not contradict one, nor change along a path what would write the path's own messages otherwise.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from turnkeeper.errors import ConfigError, RequestError, TemplateError
+from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.rendering.family import Family
+from turnkeeper.rendering.templates.writer import Writer
+
+_RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message", "tokenize", "chat_template")
+
+_CALL = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+PROBE: Sequence[Message] = (
+    {"role": "system", "content": "s"},
+    {"role": "user", "content": "u"},
+    {"role": "assistant", "content": "a", "reasoning_content": "r", "tool_calls": [_CALL]},
+    {"role": "tool", "content": "t", "tool_call_id": "call00000", "name": "look"},
+    {"role": "assistant", "content": "b", "reasoning_content": "q"},
+    {"role": "user", "content": "v"},
+)
+"""A conversation with one of everything that a template argument may touch."""
+PLAIN_PROBE: Sequence[Message] = (
+    {"role": "user", "content": "u"},
+    {"role": "assistant", "content": "b", "reasoning_content": "q"},
+    {"role": "user", "content": "v"},
+)
+"""The same for templates that know neither system messages nor tools."""
+
+
+def merge_fixed(family: Family, given: Mapping[str, Any] | None) -> JsonObject:
+    """The server's arguments with the family's.
+
+    Raises:
+        ConfigError: an argument contradicts the family, or is not the template's to take.
+    """
+    merged = dict(given or {})
+    for name, value in family.pinned.items():
+        if name in merged and merged[name] != value:
+            raise ConfigError(
+                f"the template argument {name}={merged[name]!r} contradicts --tito-model {family.name}, "
+                f"which pins {name}={value!r}",
+                hint=f"leave {name} out",
+            )
+        merged[name] = value
+    for name in _RESERVED:
+        if name in merged:
+            raise ConfigError(f"{name!r} is no chat template argument that can be set", hint=f"leave {name} out")
+    return merged
+
+
+def merge_request(family: Family, fixed: Mapping[str, Any], given: Mapping[str, Any]) -> JsonObject:
+    """The effective arguments of a request.
+
+    Raises:
+        RequestError: the request contradicts a pinned argument, or sets what is not an argument.
+    """
+    for name, value in given.items():
+        if name in _RESERVED:
+            raise RequestError(f"chat_template_kwargs may not set {name!r}", hint=f"leave {name} out", param=name)
+        if name in family.pinned and family.pinned[name] != value:
+            raise RequestError(
+                f"chat_template_kwargs sets {name}={value!r}, but the model family {family.name} needs "
+                f"{name}={family.pinned[name]!r} to keep earlier turns as they were sampled",
+                hint=f"leave {name} out",
+                param=name,
+            )
+    return _merge_switches(family, {**fixed, **given}, given)
+
+
+def _merge_switches(family: Family, merged: JsonObject, given: Mapping[str, Any]) -> JsonObject:
+    """One name for thinking on or off, whichever was used; the request's own comes before the server's."""
+    if not family.thinking_switches:
+        return merged
+    kept = family.thinking_switches[0]
+    named = [name for source in (given, merged) for name in family.thinking_switches if name in source]
+    value: Any = merged[named[0]] if named else True
+    for name in family.thinking_switches:
+        merged.pop(name, None)
+    return {**merged, kept: value not in (False, "chat")}
+
+
+def _writes_otherwise(writer: Writer, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether two sets of arguments give different histories; where no probe can be written, they may."""
+    for probe in (PROBE, PLAIN_PROBE):
+        try:
+            old = writer.write(probe, (), before, is_open=False)
+            return writer.write(probe, (), after, is_open=False) != old
+        except TemplateError:
+            continue
+    return True
+
+
+def check_change(writer: Writer, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Refuse a change of arguments along a path that would write the path's messages otherwise.
+
+    Raises:
+        RequestError: it would.
+    """
+    if before != after and _writes_otherwise(writer, before, after):
+        names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+        raise RequestError(
+            f"chat_template_kwargs changes {', '.join(names)} in the middle of a session, "
+            "which would change how its earlier messages are written",
+            hint="send the values of the first request, or start another session",
+            param="chat_template_kwargs",
+        )

@@ -1,0 +1,19 @@
+"""Text to token ids and back: the checkpoint's tokenizer, what encodes for it, and decoding a few ids at a time."""
+
+from turnkeeper.rendering.tokenization.detokenizer import Detokenizer
+from turnkeeper.rendering.tokenization.encoder import LONG_S, BackedEncoder, Encoder, RefusedTextError
+from turnkeeper.rendering.tokenization.stream import Piece, PieceStream, count_overlap
+from turnkeeper.rendering.tokenization.tokenizer import Tokenizer, add_markers
+
+__all__ = [
+    "LONG_S",
+    "BackedEncoder",
+    "Detokenizer",
+    "Encoder",
+    "Piece",
+    "PieceStream",
+    "RefusedTextError",
+    "Tokenizer",
+    "add_markers",
+    "count_overlap",
+]

@@ -1,0 +1,86 @@
+"""Ids as a stream of text and markers, however the ids are cut into chunks.
+
+A character may straddle tokens and a token may straddle characters, so text is given out only up to where no later id
+can change it. A marker that is one token of the vocabulary counts only as that token: the same letters sampled
+piecewise are text. A marker that the vocabulary does not have is found in the text.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from turnkeeper.rendering.tokenization.detokenizer import Detokenizer
+from turnkeeper.rendering.tokenization.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A run of text, or one marker."""
+
+    text: str
+    is_marker: bool = False
+
+
+class PieceStream:
+    """Turns ids into pieces."""
+
+    def __init__(self, tokenizer: Tokenizer, markers: Iterable[str]) -> None:
+        """Watch for markers.
+
+        Args:
+            tokenizer: decodes.
+            markers: the texts that count as markers.
+        """
+        self._detokenizer = Detokenizer(tokenizer)
+        wanted = [marker for marker in dict.fromkeys(markers) if marker]
+        added = {text: token for token, text in tokenizer.markers.items()}
+        self._ids = {added[marker]: marker for marker in wanted if marker in added}
+        self._spelled = [marker for marker in wanted if marker not in added]
+        self._text = ""
+
+    def feed(self, ids: Iterable[int]) -> Iterator[Piece]:
+        """The pieces that these ids complete."""
+        run: list[int] = []
+        for token in ids:
+            marker = self._ids.get(token)
+            if marker is None:
+                run.append(token)
+                continue
+            self._text += self._detokenizer.feed(run)
+            run.clear()
+            yield from self.finish()
+            self._detokenizer.pass_over(token)
+            yield Piece(text=marker, is_marker=True)
+        if run:
+            self._text += self._detokenizer.feed(run)
+            yield from self._take_text(is_last=False)
+
+    def finish(self) -> Iterator[Piece]:
+        """The text that was held back for an unfinished character or tag, given out because no more text follows it."""
+        self._text += self._detokenizer.flush()
+        yield from self._take_text(is_last=True)
+
+    def _take_text(self, *, is_last: bool) -> Iterator[Piece]:
+        """Give out text, spelled markers cut out of it, less a tail that may become one."""
+        while found := self._find_spelled():
+            marker, position = found
+            if position:
+                yield Piece(text=self._text[:position])
+            yield Piece(text=marker, is_marker=True)
+            self._text = self._text[position + len(marker) :]
+        kept = 0 if is_last else max((count_overlap(self._text, marker) for marker in self._spelled), default=0)
+        ready = self._text[: len(self._text) - kept]
+        self._text = self._text[len(self._text) - kept :]
+        if ready:
+            yield Piece(text=ready)
+
+    def _find_spelled(self) -> tuple[str, int] | None:
+        found = [(marker, self._text.find(marker)) for marker in self._spelled]
+        return min((pair for pair in found if pair[1] >= 0), key=lambda pair: pair[1], default=None)
+
+
+def count_overlap(text: str, marker: str) -> int:
+    """How many trailing characters of a text are a beginning of the marker, short of the whole of it."""
+    for size in range(min(len(text), len(marker) - 1), 0, -1):
+        if text.endswith(marker[:size]):
+            return size
+    return 0

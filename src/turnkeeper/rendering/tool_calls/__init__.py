@@ -1,0 +1,37 @@
+"""How families spell tool calls: formats that write and read them, and the JSON types that tool schemas allow."""
+
+from turnkeeper.rendering.tool_calls.schema_types import ToolSchemas
+from turnkeeper.rendering.tool_calls.tag_parser import Parameter, TagReader, TagSyntax
+from turnkeeper.rendering.tool_calls.tool_format import (
+    JsonToolFormat,
+    MarkedText,
+    Marker,
+    ParsedToolCall,
+    Section,
+    Segment,
+    ToolFormat,
+    read_sections,
+    scan_object,
+    skip_space,
+)
+from turnkeeper.rendering.tool_calls.xml_format import XmlToolFormat, build_function_format, is_json
+
+__all__ = [
+    "JsonToolFormat",
+    "MarkedText",
+    "Marker",
+    "Parameter",
+    "ParsedToolCall",
+    "Section",
+    "Segment",
+    "TagReader",
+    "TagSyntax",
+    "ToolFormat",
+    "ToolSchemas",
+    "XmlToolFormat",
+    "build_function_format",
+    "is_json",
+    "read_sections",
+    "scan_object",
+    "skip_space",
+]

@@ -1,0 +1,150 @@
+r"""Tool calls spelled as tags, one a parameter, as several families have them.
+
+::
+
+    <tool_call>\n<function=look>\n<parameter=at>\n1\n</parameter>\n</function>\n</tool_call>
+    <tool_call>look<arg_key>at</arg_key><arg_value>1</arg_value></tool_call>
+    <minimax:tool_call>\n<invoke name="look">\n<parameter name="at">1</parameter>\n</invoke>\n</minimax:tool_call>
+
+A string stands as it is, so that ``1`` may be a number or a text: the tool's schema decides. Where it allows a string
+and other types, what is JSON of one of the others is taken as JSON, in its own spelling, and everything else is a
+string; where it says nothing, what is JSON is taken as JSON.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turnkeeper.errors import TemplateError
+from turnkeeper.jsontypes import is_object
+from turnkeeper.rendering.message import ToolCall, write_json
+from turnkeeper.rendering.tool_calls.schema_types import ToolSchemas, Types, name_type
+from turnkeeper.rendering.tool_calls.tag_parser import Parameter, TagReader, TagSyntax
+from turnkeeper.rendering.tool_calls.tool_format import MarkedText, Segment
+
+_PYTHON_SPELLING = {"True": "true", "False": "false", "None": "null"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XmlToolFormat:
+    """The spelling as texts around names and values, and as a pattern that finds them again."""
+
+    opening: str
+    closing: str
+    call_opening: str
+    """Before the parameters; ``{name}`` stands for the function's name."""
+    call_closing: str
+    """Behind the parameters."""
+    parameter_opening: str
+    """Before a value; ``{key}`` stands for the parameter's name."""
+    parameter_closing: str
+    """Behind a value."""
+    pattern: re.Pattern[str]
+    """Matches any of these tags, see `TagSyntax`."""
+    inner: str = ""
+    """Layout behind the opening marker."""
+    before: str = ""
+    between: str = ""
+    after: str = ""
+    """Layout behind the last section."""
+    is_python_spelled: bool = False
+    """Whether scalars are written as Python does (``True``, ``None``) instead of as JSON."""
+    is_one_section: bool = False
+    """Whether all calls of a message share one section."""
+
+    def write(self, calls: Sequence[ToolCall]) -> str:
+        """All calls of a message."""
+        bodies = [self._write_call(call) for call in calls]
+        sections = ["".join(bodies)] if self.is_one_section else bodies
+        return self.between.join(f"{self.opening}{self.inner}{body}{self.closing}" for body in sections) + self.after
+
+    def _write_call(self, call: ToolCall) -> str:
+        arguments: Any = call.arguments
+        if not is_object(arguments):
+            raise TemplateError(
+                f"the arguments of a call to {call.name!r} are no JSON object, and the format has no other way to "
+                "write them",
+                hint="send the arguments as the JSON text of an object",
+            )
+        parameters = (
+            self.parameter_opening.replace("{key}", str(key)) + self._write_value(value) + self.parameter_closing
+            for key, value in arguments.items()
+        )
+        return self.call_opening.replace("{name}", call.name) + "".join(parameters) + self.call_closing
+
+    def _write_value(self, value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        is_scalar = not isinstance(value, dict | list)
+        return str(value) if is_scalar and self.is_python_spelled else write_json(value)
+
+    def read(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[Segment]:
+        """The calls of each section."""
+        syntax = TagSyntax(
+            pattern=self.pattern,
+            spell=self._spell,
+            is_value_on_lines=self.parameter_opening.endswith("\n"),
+            is_tag_on_line=self.parameter_closing.endswith("\n"),
+            is_call_closed=bool(self.call_closing),
+        )
+        return TagReader(tail, syntax, schemas).read()
+
+    def _spell(self, parameter: Parameter, schemas: ToolSchemas) -> str:
+        types = schemas.find_types(parameter.tool, parameter.name)
+        return spell_value(parameter.text, types, is_python_spelled=self.is_python_spelled)
+
+
+def spell_value(text: str, types: Types, *, is_python_spelled: bool = True) -> str:
+    """A parameter's text as JSON, in its own spelling where it is JSON.
+
+    Args:
+        text: as it was sampled.
+        types: those that the schema allows; None where it does not say.
+        is_python_spelled: whether ``None`` may stand for null where a string is allowed too.
+    """
+    stripped = text.strip()
+    allows_string = types is None or "string" in types
+    if types is not None and stripped in _PYTHON_SPELLING and (is_python_spelled or not allows_string):
+        spelled = _PYTHON_SPELLING[stripped]
+        if not allows_string or name_type(json.loads(spelled)) in types:
+            return spelled
+    if types is None or not allows_string:
+        return stripped if is_json(stripped) else write_json(text)
+    others = types - {"string"}
+    return stripped if others and is_json(stripped) and name_type(json.loads(stripped)) in others else write_json(text)
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is one JSON value, strictly."""
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def build_function_format(*, before: str, after: str = "", is_python_spelled: bool) -> XmlToolFormat:
+    """The spelling of Qwen3.5 and its relatives."""
+    return XmlToolFormat(
+        opening="<tool_call>",
+        closing="</tool_call>",
+        inner="\n",
+        call_opening="<function={name}>\n",
+        call_closing="</function>\n",
+        parameter_opening="<parameter={key}>\n",
+        parameter_closing="\n</parameter>\n",
+        pattern=re.compile(
+            r"(?P<call_opening><function=(?P<name>[^<>\n]+)>)|(?P<call_closing></function>)|"
+            r"(?P<parameter_opening><parameter=(?P<key>[^<>\n]+)>)|(?P<parameter_closing></parameter>)"
+        ),
+        before=before,
+        between="\n",
+        after=after,
+        is_python_spelled=is_python_spelled,
+    )

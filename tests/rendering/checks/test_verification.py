@@ -1,0 +1,40 @@
+"""The doctor.
+
+1. Every family holds what it promises on its own template: every case holds.
+2. On another model's template or under the wrong arguments it does not, and the cure is among those proposed.
+"""
+
+import pytest
+
+from rendering.standins import STABLE, find_template, standin, tokenizer_json
+from turnkeeper.rendering import FAMILIES, Checkpoint
+from turnkeeper.rendering.checks import Outcome, examine, verify
+
+
+@pytest.mark.parametrize("family", STABLE)
+def test_a_family_holds_what_it_promises(family: str) -> None:
+    findings = examine(standin(family))
+    assert {finding.case: finding.detail for finding in findings if finding.outcome is not Outcome.HOLDS} == {}
+
+
+@pytest.mark.parametrize("family", [name for name in STABLE if FAMILIES[name].tools is not None])
+def test_a_call_cut_in_its_middle_is_among_the_cases(family: str) -> None:
+    assert "cut inside a tool call" in {finding.case for finding in examine(standin(family))}
+
+
+@pytest.mark.parametrize(
+    ("family", "template", "cure"),
+    [
+        ("default", "qwen36", "--apply-chat-template-kwargs '{\"preserve_thinking\": true}'"),
+        ("default", "nemotron3", "--tito-model nemotron3"),
+        ("qwen3", "qwen35", "--tito-model qwen35"),
+        ("nemotron3", "qwen36", "--tito-model qwen36"),
+    ],
+)
+def test_what_does_not_hold_comes_with_its_cure(family: str, template: str, cure: str) -> None:
+    checkpoint = Checkpoint(tokenizer_json=tokenizer_json(), template=find_template(template))
+    report = verify(checkpoint, family)
+    assert not report.is_sound
+    ill = [finding for finding in report.findings if finding.outcome in (Outcome.DIFFERS, Outcome.FAILS)]
+    assert all(finding.detail for finding in ill)
+    assert any(cure in finding.cures for finding in ill)
