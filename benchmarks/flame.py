@@ -44,7 +44,7 @@ CONCERNS: tuple[tuple[str, str], ...] = (
     ("the client on aiohttp", r"^.*\((aiohttp|yarl|multidict)/|engines/http\.py"),
     ("the history: matching, begin, commit", r"turnkeeper/(core/(?!tokens)|matching/)|service/(retry|order)\.py"),
     ("reading the body, writing the reply", r"http/(jsonbody|dialects/.*)\.py"),
-    ("HTTP frame: uvicorn, FastAPI, routes", r"\((uvicorn|starlette|fastapi)/|turnkeeper/http/"),
+    ("HTTP frame: uvicorn, Starlette, routes", r"\((uvicorn|starlette)/|turnkeeper/http/"),
     ("seeing the turn through", r"turnkeeper/(service|engines)/"),
     (LOOP, r"asyncio/|uvloop"),
 )

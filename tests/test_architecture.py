@@ -68,7 +68,7 @@ IMPURE_MODULES = {
     "subprocess",
     "pathlib",
     "aiohttp",
-    "fastapi",
+    "starlette",
 }
 
 

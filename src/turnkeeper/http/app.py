@@ -1,15 +1,16 @@
-"""The application: one table of routes, one OpenAPI document.
+"""The application: one table of routes, and the OpenAPI document that is made of it.
 
-FastAPI gives the frame (lifespan, routing, ``/docs``); every handler is plain ASGI, so that a body is read once, with
-its limit, and errors have one shape. The table below is also what the OpenAPI document is made of.
+Starlette routes requests and runs the lifespan; every handler is plain ASGI, so that a body is read once, with its
+limit, and errors have one shape.
 """
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,9 +22,9 @@ from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.errors import RouteNotServedError
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
-from turnkeeper.http.headers import read_session_key
 from turnkeeper.http.models import ModelsHandler
 from turnkeeper.http.openapi import describe_routes
+from turnkeeper.http.pages import ApiPages
 from turnkeeper.http.routes import Handle, Handler, Routes
 from turnkeeper.http.turns import TokenCountHandler, TurnHandler
 from turnkeeper.service.service import SessionService
@@ -42,58 +43,47 @@ class RouteRow:
     """Whether the OpenAPI document shows it."""
 
 
-@dataclass(frozen=True, slots=True)
-class AdminOnly:
-    """An application behind the server's key, where the server has one."""
-
-    service: SessionService
-    app: Any
-    """An ASGI application."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-
-        async def answer(exchange: Exchange) -> None:
-            self.service.check_key(read_session_key(exchange.headers))
-            exchange.is_started = True  # the application answers by itself
-            await self.app(scope, receive, send)
-
-        await answer_or_explain(Exchange(scope, receive, send), answer, on_error=self.service.count_error)
-
-
-def build_app(service: SessionService) -> FastAPI:
+def build_app(service: SessionService) -> Starlette:
     """The ASGI application over a service; its lifespan starts and closes the service."""
 
     @asynccontextmanager
-    async def live(_: FastAPI) -> AsyncGenerator[None]:
+    async def live(_: Starlette) -> AsyncGenerator[None]:
         service.start()
         yield
         await service.close()
 
-    app = FastAPI(title="turnkeeper", version=__version__, lifespan=live, redoc_url=None)
-    for route in app.router.routes:  # FastAPI's own: the OpenAPI document and the page that shows it
-        assert isinstance(route, Route)
-        route.app = AdminOnly(service, route.app)
-    rows = build_rows(service)
-    # Before FastAPI's own routes, and in this order: the pass-through takes what is left.
-    app.router.routes[:0] = [Route(row.path, row.app, methods=list(row.methods)) for row in rows if row.is_listed]
-    app.router.routes += [Route(row.path, row.app, methods=list(row.methods)) for row in rows if not row.is_listed]
+    app = Starlette(
+        routes=[Route(row.path, row.app, methods=list(row.methods)) for row in build_rows(service)],
+        lifespan=live,
+        exception_handlers={HTTPException: answer_http_error},
+    )
     app.router.default = answer_unknown
     app.router.redirect_slashes = False
-    app.add_exception_handler(HTTPException, answer_http_error)
-    listed = [(row.methods, row.path, row.summary) for row in rows if row.is_listed]
-    app.openapi = lambda: describe_routes(listed, version=__version__)
     return app
 
 
 def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
-    """The table of routes, in the order in which they are tried."""
+    """The table of routes, in the order in which they are tried: the last one takes what is left of a session's."""
     routes = Routes(service)
+    described = _build_described_rows(service, routes)
+    listed = [(row.methods, row.path, row.summary) for row in described if row.is_listed]
+    pages = ApiPages(service, describe_routes(listed, version=__version__))
+    return (
+        *described,
+        _build_row(service, "GET", "/openapi.json", "Describe the routes in an OpenAPI document.", pages.show_document),
+        _build_row(service, "GET", "/docs", "Show that document as a page.", pages.show_page),
+        _build_row(
+            service,
+            "GET POST PUT DELETE PATCH HEAD OPTIONS",
+            "/sessions/{session_id}/{path:path}",
+            "Pass a route of the list through to the session's engine.",
+            routes.relay,
+        ),
+    )
 
-    def row(methods: str, path: str, summary: str, handle: Handle) -> RouteRow:
-        app = Handler(handle, service.count_error)
-        return RouteRow(methods=tuple(methods.split()), path=path, summary=summary, app=app)
 
+def _build_described_rows(service: SessionService, routes: Routes) -> tuple[RouteRow, ...]:
+    row = partial(_build_row, service, is_listed=True)
     turns = [row for dialect in DIALECTS for row in _build_turn_rows(service, dialect)]
     return (
         *turns,
@@ -112,14 +102,14 @@ def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
         row("POST", "/engine/pause", "Hold new turns back while weights are updated.", routes.pause_engines),
         row("POST", "/engine/continue", "Let turns go on.", routes.continue_engines),
         row("POST", "/engine/abort", "End every turn in flight for good.", routes.abort_turns),
-        RouteRow(
-            methods=("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"),
-            path="/sessions/{session_id}/{path:path}",
-            summary="Pass a route of the list through to the session's engine.",
-            app=Handler(routes.relay, service.count_error),
-            is_listed=False,
-        ),
     )
+
+
+def _build_row(
+    service: SessionService, methods: str, path: str, summary: str, handle: Handle, *, is_listed: bool = False
+) -> RouteRow:
+    app = Handler(handle, service.count_error)
+    return RouteRow(methods=tuple(methods.split()), path=path, summary=summary, app=app, is_listed=is_listed)
 
 
 def _build_model_rows(service: SessionService, prefix: str) -> tuple[RouteRow, ...]:

@@ -91,10 +91,13 @@ class Exchange:
         self._watch.add_done_callback(lambda task: None if task.cancelled() else callback())
 
     async def respond(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bool:
-        """Send a whole response; True when it was written and the client was still there."""
+        """Send a whole response; True when it was written and the client was still there.
+
+        To ``HEAD`` the headers go out as they would to ``GET``, and the body stays behind.
+        """
         sized = {**(headers or {}), "content-length": str(len(body))}
         await self.start(status, sized.items())
-        return await self.finish(body)
+        return await self.finish(b"" if self.method == "HEAD" else body)
 
     async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Send status and headers."""

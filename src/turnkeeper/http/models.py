@@ -43,12 +43,7 @@ class ModelsHandler:
         else:
             names = self.service.model_names
             shown = render_anthropic_list(names) if is_anthropic else render_openai_list(names)
-        body = encode_json(shown)
-        if exchange.method == "HEAD":
-            await exchange.start(200, [*JSON_HEADERS.items(), ("content-length", str(len(body)))])
-            await exchange.finish()
-        else:
-            await exchange.respond(200, body, JSON_HEADERS)
+        await exchange.respond(200, encode_json(shown), JSON_HEADERS)
 
 
 def choose_dialect(headers: Mapping[str, str]) -> Dialect:

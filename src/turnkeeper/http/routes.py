@@ -162,12 +162,7 @@ class Routes:
 
 
 async def _send_json(exchange: Exchange, value: JsonObject) -> None:
-    body = encode_json(value)
-    if exchange.method == "HEAD":
-        await exchange.start(200, [*JSON_HEADERS.items(), ("content-length", str(len(body)))])
-        await exchange.finish()
-        return
-    await exchange.respond(200, body, JSON_HEADERS)
+    await exchange.respond(200, encode_json(value), JSON_HEADERS)
 
 
 def _check_names(body: JsonObject) -> None:
