@@ -7,16 +7,17 @@
         ...                                     # let a client play "Please (task edit)"
     check_scenario(site, run, stage)
 
-The last user message that holds ``(task NAME)`` names the script, and the number of assistant messages behind it the
+The last message that holds ``(task NAME)`` names the script, and the number of assistant messages behind it the
 step, so that sub-agents, resumed conversations and side requests may run side by side. A request for a summary, and
-one without tools, gets a text. Everything the policy says is kept with the prompt it said it to: the oracle of
-`check_scenario`, which uses nothing that the server stored.
+one without tools, gets a text; where the summary names a task, the policy goes on with that one behind a compaction.
+Everything the policy says is kept with the prompt it said it to: the oracle of `check_scenario`, which uses nothing
+that the server stored.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,9 +25,10 @@ from typing import Any
 from clientkit import Run, get_session, read_text
 from httpkit import Site, running_site
 from servicekit import get_renderer
+from turnkeeper.core import DropReason, MaskReason
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer
-from turnkeeper.samples import Sample, decode_samples
+from turnkeeper.samples import SampleBatch, decode_samples
 from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine
 from turnkeeper.testing.script import DEFAULT_STOP_ID, ScriptedReply
 
@@ -35,9 +37,14 @@ SUMMARY = re.compile(
     r"detailed summary of|CONTEXT CHECKPOINT|provide a detailed prompt|<state_snapshot>|create a structured",
     re.IGNORECASE,
 )
+"""What harnesses ask of the user's side for a summary."""
+SUMMARIZER = re.compile(r"context summarization", re.IGNORECASE)
+"""What harnesses tell a summarizer, whom they show the conversation as one text, that it is."""
 
-Step = Sequence[tuple[str, Mapping[str, Any]]] | str
-"""What the policy does: calls of tools, as name and arguments, or its last words."""
+Calls = Sequence[tuple[str, Mapping[str, Any]]]
+Step = Calls | Callable[[str], Calls] | str
+"""What the policy does: calls of tools, as name and arguments, or a function that makes them from the last result of a
+tool; or its last words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,8 @@ class Scenarios:
     """The policy: a script for each task."""
 
     scripts: Mapping[str, Sequence[Step]]
+    summary: str = "Summary: the work went well so far."
+    """What the policy says where a harness asks for a summary."""
     said: list[Said] = field(default_factory=list[Said])
     renderer: Renderer = field(default_factory=get_renderer)
 
@@ -85,8 +94,13 @@ class Scenarios:
 
     def _choose(self, body: JsonObject, name: str | None, step: int) -> tuple[str, list[JsonObject], bool]:
         users = [read_text(message) for message in body["messages"] if message["role"] == "user"]
-        if name is None or (users and SUMMARY.search(users[-1]) and not KEY.search(users[-1])):
-            return "Summary: the work went well so far.", [], False
+        system = "".join(read_text(message) for message in body["messages"] if message["role"] == "system")
+        if (
+            name is None
+            or SUMMARIZER.search(system)
+            or (users and SUMMARY.search(users[-1]) and not KEY.search(users[-1]))
+        ):
+            return self.summary, [], False
         if not body.get("tools"):
             return '{"title": "A task"}', [], False
         script = self.scripts[name]
@@ -95,14 +109,15 @@ class Scenarios:
         chosen = script[step]
         if isinstance(chosen, str):
             return chosen, [], True
-        return f"Step {step} of {name}.", [build_call(*each, f"call_{n}") for n, each in enumerate(chosen)], True
+        calls = chosen(read_text(body["messages"][-1])) if callable(chosen) else chosen
+        return f"Step {step} of {name}.", [build_call(*each, f"call_{n}") for n, each in enumerate(calls)], True
 
 
 def find_step(messages: Sequence[JsonObject]) -> tuple[str | None, int]:
     """The task that a conversation is at, and how often the policy has answered since it was set."""
     for place in range(len(messages) - 1, -1, -1):
-        if messages[place]["role"] == "user" and (found := KEY.findall(read_text(messages[place]))):
-            return found[-1], sum(message["role"] == "assistant" for message in messages[place:])
+        if messages[place]["role"] in ("user", "assistant") and (found := KEY.findall(read_text(messages[place]))):
+            return found[-1], sum(message["role"] == "assistant" for message in messages[place + 1 :])
     return None, 0
 
 
@@ -112,17 +127,31 @@ def build_call(name: str, arguments: Mapping[str, Any], call_id: str) -> JsonObj
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": spelled}}
 
 
-async def read_samples(site: Site, run: Run) -> Sequence[Sample]:
+async def read_samples(site: Site, run: Run) -> SampleBatch:
     """The samples of a run."""
-    return decode_samples((await site.call("POST", f"{run.session}/samples", {})).body).samples
+    return decode_samples((await site.call("POST", f"{run.session}/samples", {})).body)
 
 
-async def check_scenario(site: Site, run: Run, stage: Scenarios, *, main_roots: int) -> None:
-    """Nothing that the policy said for the task is lost.
+def list_main_causes(site: Site, run: Run, stage: Scenarios) -> list[str]:
+    """Why each root of the task is one, in order."""
+    forest = get_session(site, run).forest
+    mains = {said.prompt for said in stage.said if said.is_main}
+    roots = [turn for turn in forest.turns if turn.parent is None and tuple(turn.prompt.ids.tolist()) in mains]
+    return [str(turn.why.cause) for turn in roots]
+
+
+def read_rewritten(batch: SampleBatch) -> set[str]:
+    """How replies came back rewritten, by kind."""
+    turns = batch.session_metadata["turnkeeper"]["turns"]
+    return {kind for turn in turns for kind in turn.get("rewritten", ())}
+
+
+async def check_scenario(site: Site, run: Run, stage: Scenarios, *, main_roots: int, sides: int = 0) -> SampleBatch:
+    """Nothing that the policy said for the task is lost; the samples.
 
     The turns of the task are so many chains: each begins with a root, and each later turn is the only one of the task
-    that extends the turn before it. Each main reply is trained in the
-    samples exactly as the engine said it, behind the prompt it saw.
+    that extends the turn before it. Each main reply is trained in the samples exactly as the engine said it, behind the
+    prompt it saw. At least so many side requests were made; each is a root or ends a path, and nothing goes on from it.
     """
     turns = get_session(site, run).forest.turns
     assert len(turns) == len(stage.said)
@@ -135,11 +164,27 @@ async def check_scenario(site: Site, run: Run, stage: Scenarios, *, main_roots: 
     extended = Counter(turn.parent for turn in of_task if turn.parent is not None)
     assert extended.keys() <= {turn.id for turn in of_task}, describe
     assert set(extended.values()) <= {1}, describe
-    samples = await read_samples(site, run)
-    paths = [(sample.tokens.tolist(), sample.loss_mask.tolist()) for sample in samples]
+    side_ids = {turn.id for turn in turns} - {turn.id for turn in of_task}
+    assert len(side_ids) >= sides, describe
+    assert not side_ids & {turn.parent for turn in turns}, describe
+    batch = await read_samples(site, run)
+    paths = [(sample.tokens.tolist(), sample.loss_mask.tolist()) for sample in batch.samples]
     for said in stage.said:
         if said.is_main:
             assert any(_is_trained(said, *path) for path in paths), describe
+    check_accounting(batch, sampled=sum(len(said.ids) for said in stage.said))
+    return batch
+
+
+def check_accounting(batch: SampleBatch, *, sampled: int) -> None:
+    """Every token that the engine said is trained, or masked or dropped for a reason of the closed lists."""
+    said = batch.session_metadata["turnkeeper"]["accounting"]
+    assert said["sampled"] == sampled
+    assert said["sampled"] == said["trainable"] + sum(said["masked"].values()) + sum(said["dropped"].values())
+    assert said["trainable"] == sum(int(sample.loss_mask.sum()) for sample in batch.samples)
+    assert said["masked"].keys() <= set(MaskReason)
+    assert said["dropped"].keys() <= set(DropReason)
+    assert all(leaf["cause"] for leaf in batch.session_metadata["turnkeeper"].get("dropped_leaves", ()))
 
 
 def _is_trained(said: Said, tokens: list[int], mask: list[int]) -> bool:

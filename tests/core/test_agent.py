@@ -6,11 +6,14 @@
    is the main agent's.
 """
 
+from typing import Any
+
 import pytest
 
 from sessionkit import Talk, assistant, system, user
 from turnkeeper.core import Cause, Label, Turn
 from turnkeeper.core.agent import find_sub_agent
+from turnkeeper.jsontypes import JsonObject
 
 
 @pytest.mark.parametrize(
@@ -111,3 +114,46 @@ def test_a_root_that_repeats_another_agents_is_the_start_of_a_sub_agent() -> Non
     assert (started.why.cause, started.why.agent) == (Cause.SUB_AGENT, "a7")
     assert again.why.cause is Cause.REPEATED
     assert talk.say(user("go")).why.cause is Cause.REPEATED
+
+
+TOOL: JsonObject = {"type": "function", "function": {"name": "look"}}
+STARTS: dict[str, dict[str, Any]] = {
+    "another task under the same instructions": {"messages": (system("main"), user("context"), user("explore"))},
+    "another context under the same instructions": {"messages": (system("main"), user("other"), user("explore"))},
+    "other instructions": {"messages": (system("explore"), user("context"), user("go"))},
+    "the same with other tools": {"messages": (system("main"), user("context"), user("go")), "tools": (TOOL,)},
+    "the whole conversation with other tools": {
+        "messages": (system("main"), user("context"), user("go"), assistant("a"), user("explore")),
+        "tools": (TOOL,),
+    },
+    "the conversation with another reply": {
+        "messages": (system("main"), user("context"), user("go"), assistant("b"), user("explore"))
+    },
+    "the conversation without its reply": {"messages": (system("main"), user("context"), user("go"), user("explore"))},
+    "the beginning of the conversation": {"messages": (system("main"), user("context"))},
+    "a summary of the conversation": {"messages": (system("main"), user("summary"), assistant("a"), user("explore"))},
+    "the same conversation": {"messages": (system("main"), user("context"), user("go"))},
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_whatever_a_sub_agents_first_root_begins_with_it_is_its_start(name: str) -> None:
+    talk = Talk()
+    talk.say(system("main"), user("context"), user("go"), reply="a")
+    messages, more = STARTS[name]["messages"], {key: value for key, value in STARTS[name].items() if key != "messages"}
+    started = talk.say(*messages, headers=SUB, **more)
+    assert (started.parent, started.why.cause, started.why.agent) == (None, Cause.SUB_AGENT, "a7")
+
+
+def test_a_later_root_of_a_sub_agent_says_what_it_is() -> None:
+    """Its compaction, though it comes as near to the main agent's conversation as to its own."""
+    talk = Talk()
+    talk.say(system("main"), user("context"), user("go"), reply="a")
+    talk.say(system("main"), user("context"), user("explore"), reply="found", headers=SUB)
+    later = talk.say(system("main"), user("context"), user("summary"), assistant("found"), user("go"), headers=SUB)
+    assert (later.parent, later.why.cause, later.why.agent) == (None, Cause.COMPACTED, "a7")
+
+
+def test_the_first_turn_of_a_session_is_that_whoever_asks() -> None:
+    talk = Talk()
+    assert talk.say(user("go"), headers=SUB).why.cause is Cause.FIRST

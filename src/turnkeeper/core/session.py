@@ -271,14 +271,16 @@ class Session:
         return last.attach
 
     def _explain(self, pending: PendingTurn) -> Explanation:
-        """Why the turn is no extension; a root that a sub-agent starts is said to be that, whatever it repeats."""
+        """Why the turn is no extension; a sub-agent's first root is said to be that, whatever it begins with."""
         why = explain(self.forest, pending.parent_id, pending.query, self.matcher, same_context=self._same_context)
         agent = find_sub_agent(pending.request.headers)
         if agent is None or pending.parent is not None:
             return why
         is_start = why.cause in (Cause.SYSTEM_CHANGED, Cause.OTHER_START)
-        if why.cause is Cause.REPEATED and why.near is not None:
+        if why.near is not None and why.cause is Cause.REPEATED:
             is_start = self.forest.get(why.near).agent != agent
+        elif why.near is not None:
+            is_start = is_start or all(turn.agent != agent for turn in self.forest.turns)
         return replace(why, agent=agent, cause=Cause.SUB_AGENT if is_start else why.cause)
 
     @property
