@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tools.samples import render_samples
-from turnkeeper.config.option import OPTIONS, SECTIONS, Option, get_section_summary, get_section_title
+from turnkeeper.config.option import SECTIONS, SHOWN_OPTIONS, Option, get_section_summary, get_section_title
 from turnkeeper.config.rule import Severity
 from turnkeeper.config.rules import RULES
 
@@ -25,7 +25,8 @@ Three options must be set; everything else has a default that works.
 turnkeeper serve --hf-checkpoint DIR --tito-model NAME --backend-url URL
 ```
 
-An option is a flag, an environment variable and a key of the TOML file that `--config` (or `TURNKEEPER_CONFIG`) names.
+An option is a flag, an environment variable (`--gate-timeout` is `TURNKEEPER_GATE_TIMEOUT`) and a key of the TOML file
+that `--config` (or `TURNKEEPER_CONFIG`) names.
 Flags win over the environment, that over the file, that over the defaults. `turnkeeper config show` prints each value
 with the place it came from, `turnkeeper config check` says whether they go together ([rules](rules.md)).
 
@@ -54,9 +55,9 @@ def render_options() -> str:
     parts = [_OPTIONS_HEAD]
     for section in SECTIONS:
         parts += [f"## {get_section_title(section)}\n", f"{get_section_summary(section)}\n"]
-        rows = "\n".join(_render_option(option) for option in OPTIONS if option.section == section)
-        parts.append(f"| option | default | meaning | environment |\n|---|---|---|---|\n{rows}\n")
-        parts += [_render_choices(option) for option in OPTIONS if option.section == section and option.kind]
+        rows = "\n".join(_render_option(option) for option in SHOWN_OPTIONS if option.section == section)
+        parts.append(f"| option | default | meaning | when to change it |\n|---|---|---|---|\n{rows}\n")
+        parts += [_render_choices(option) for option in SHOWN_OPTIONS if option.section == section and option.kind]
     return "\n".join(parts)
 
 
@@ -76,7 +77,7 @@ PAGES = {"options.md": render_options, "rules.md": render_rules, "samples.md": r
 def _render_option(option: Option) -> str:
     value = f" {option.metavar}".replace("|", "\\|") if option.metavar else ""
     default = f"`{option.default_text}`" if option.default_text else ""
-    return f"| `{option.flag}{value}` | {default} | {option.help} | `{option.environment}` |"
+    return f"| `{option.flag}{value}` | {default} | {option.help} | {option.when_to_change} |"
 
 
 def _render_choices(option: Option) -> str:

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from turnkeeper.cli.options import read_options
-from turnkeeper.config.option import OPTIONS
+from turnkeeper.config.option import OPTIONS, SHOWN_OPTIONS
 
 
 def read(words: str) -> None:
@@ -23,7 +23,8 @@ def test_help_lists_every_option_that_a_server_reads(
         read("--port 1 --help")
     assert caught.value.exit_code == 0
     text = capsys.readouterr().out
-    assert [option.flag for option in OPTIONS if option.section != "trainer" and option.flag not in text] == []
+    assert [option.flag for option in SHOWN_OPTIONS if option.section != "trainer" and option.flag not in text] == []
+    assert [option.flag for option in OPTIONS if option.is_hidden and f"{option.flag} " in text] == []
 
 
 def test_what_is_wrong_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:

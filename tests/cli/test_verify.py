@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from rendering.standins import find_template, tokenizer_json
 from turnkeeper.cli.main import app
+from turnkeeper.config.option import BY_ATTRIBUTE
 
 
 def build_folder(place: Path, template: str | None) -> Path:
@@ -85,6 +86,21 @@ def test_an_option_that_cannot_be_used_ends_with_2(folder: Path, arguments: list
     result = run(str(folder), *arguments)
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_an_option_may_come_from_the_environment(folder: Path) -> None:
+    environment = {"COLUMNS": "200", "NO_COLOR": "1", "TURNKEEPER_TITO_MODEL": "qwen3"}
+    result = CliRunner().invoke(app, ["verify", str(folder)], env=environment)
+    assert result.exit_code == 0, result.output
+    assert "qwen3 on" in result.output
+
+
+def test_help_says_of_an_option_what_serve_says_of_it() -> None:
+    text = " ".join(run("--help").output.replace("│", " ").split())
+    for name in ("tito_model", "chat_template_path", "apply_chat_template_kwargs"):
+        option = BY_ATTRIBUTE[name]
+        assert option.flag in text
+        assert option.help in text
 
 
 def test_a_folder_without_template_ends_with_2(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """One option as the outside sees it.
 
 1. Flag, environment variable, TOML key and attribute all come from the field's name.
-2. Every option has help, and a name of its own.
+2. Every option has help, a sentence on when to change it unless it is hidden, and a name of its own.
 3. A value is read as text or typed; one that is not of the option is refused with what was expected and what came.
 """
 
@@ -9,7 +9,7 @@ import pytest
 from pydantic import ByteSize
 
 from turnkeeper.choices import OnAbort
-from turnkeeper.config.option import BY_ATTRIBUTE, OPTIONS, Option
+from turnkeeper.config.option import BY_ATTRIBUTE, OPTIONS, SHOWN_OPTIONS
 
 
 def test_every_name_comes_from_the_field() -> None:
@@ -27,15 +27,24 @@ def test_names_are_unique_over_all_sections() -> None:
     assert len({option.flag for option in OPTIONS}) == len(BY_ATTRIBUTE) == len(OPTIONS)
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.flag)
-def test_every_option_has_a_line_of_help(option: Option) -> None:
-    assert option.help.endswith(".")
-    assert 12 < len(option.help) <= 120
+def test_every_option_has_a_line_of_help() -> None:
+    assert [each.flag for each in OPTIONS if not each.help.endswith(".") or not 12 < len(each.help) <= 120] == []
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.flag)
-def test_a_default_is_a_value_of_its_option(option: Option) -> None:
-    assert option.parse(option.default) == option.default
+def test_every_option_that_is_shown_says_when_to_change_it() -> None:
+    assert [each.flag for each in SHOWN_OPTIONS if len(each.when_to_change) < 20] == []
+    assert [each.flag for each in SHOWN_OPTIONS if not each.when_to_change.endswith(".")] == []
+
+
+def test_an_option_for_tests_works_and_is_not_shown() -> None:
+    hidden = [option for option in OPTIONS if option.is_hidden]
+    assert [option.attribute for option in hidden] == ["stream_heartbeat"]
+    assert hidden[0].parse("0.5") == 0.5
+    assert not set(hidden) & set(SHOWN_OPTIONS)
+
+
+def test_every_default_is_a_value_of_its_option() -> None:
+    assert [each.flag for each in OPTIONS if each.parse(each.default) != each.default] == []
 
 
 @pytest.mark.parametrize(

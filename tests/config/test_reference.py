@@ -1,7 +1,7 @@
 """The reference pages of options and rules.
 
 1. The files are what the declarations render.
-2. Every flag, variable, value and rule is on its page.
+2. Every flag that is shown, with when to change it, every value and every rule is on its page.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 
 from tools.reference import PAGES, main, read_members, render_options, render_rules
 from turnkeeper.choices import OnToolsChange
-from turnkeeper.config.option import OPTIONS
+from turnkeeper.config.option import OPTIONS, SHOWN_OPTIONS
 from turnkeeper.config.rules import RULES
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -23,11 +23,12 @@ def test_a_page_is_what_the_declarations_render(name: str) -> None:
 
 def test_every_option_is_on_its_page() -> None:
     page = render_options()
-    assert [option.flag for option in OPTIONS if f"| `{option.flag}" not in page] == []
-    assert [option.flag for option in OPTIONS if f"`{option.environment}`" not in page] == []
+    assert [option.flag for option in SHOWN_OPTIONS if f"| `{option.flag}" not in page] == []
+    assert [option.flag for option in SHOWN_OPTIONS if f" {option.when_to_change} |" not in page] == []
     assert [
-        value for option in OPTIONS if option.kind for value in option.choices if f"- `{value}`: " not in page
+        value for option in SHOWN_OPTIONS if option.kind for value in option.choices if f"- `{value}`: " not in page
     ] == []
+    assert [option.flag for option in OPTIONS if option.is_hidden and f"`{option.flag}" in page] == []
 
 
 def test_every_rule_is_on_its_page() -> None:

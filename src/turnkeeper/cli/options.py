@@ -1,7 +1,7 @@
 """The options of `turnkeeper.config` on a command of the command line: help in panels, errors on stderr.
 
-Flags are not declared a second time for typer: a command passes its words through (`PASS_THROUGH`, and
-``add_help_option=False``) and hands them to `read_options`.
+A command that takes all of them passes its words through (`PASS_THROUGH`, and ``add_help_option=False``) and hands them
+to `read_options`; a command that takes a few asks `declare` for each.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from turnkeeper.config.option import OPTIONS, Option, get_section_summary, get_section_title
+from turnkeeper.config.option import BY_ATTRIBUTE, SHOWN_OPTIONS, Option, get_section_summary, get_section_title
 from turnkeeper.config.resolve import ResolvedConfig, resolve_command_line
 from turnkeeper.errors import ConfigError
 
@@ -40,6 +40,17 @@ def read_options(arguments: Sequence[str], *, program: str, summary: str) -> Res
         return resolve_command_line(arguments, program=program)
     except ConfigError as error:
         end_with_error(str(error))
+
+
+def declare(attribute: str) -> Any:
+    """Declare one of the server's options on another command, for typer: with the same flag, help and default.
+
+    The command passes what it gets to `turnkeeper.config.load.load`, which also reads environment and file.
+    """
+    option = BY_ATTRIBUTE[attribute]
+    return typer.Option(
+        option.flag, metavar=option.metavar, help=option.help, show_default=option.default_text or False
+    )
 
 
 def print_help(program: str, summary: str) -> NoReturn:
@@ -73,7 +84,7 @@ def _render_panel(section: str) -> Panel:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column(overflow="fold")
-    for option in OPTIONS:
+    for option in SHOWN_OPTIONS:
         if option.section == section:
             table.add_row(Text(option.flag), _render_text(option))
     return Panel(

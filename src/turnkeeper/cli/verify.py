@@ -1,6 +1,7 @@
-"""``turnkeeper verify``: a doctor for a checkpoint folder and the family that is to serve it."""
+"""``turnkeeper verify``: whether a checkpoint folder can be served under a family without breaking a prefix."""
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from turnkeeper.cli.options import end_with_error
+from turnkeeper.cli.options import declare, end_with_error
 from turnkeeper.config.checkpoint import read_checkpoint
+from turnkeeper.config.load import load
 from turnkeeper.errors import ConfigError
-from turnkeeper.jsontypes import JsonObject, is_object
 from turnkeeper.rendering.checks import Finding, Outcome, Report
 from turnkeeper.rendering.checks import verify as run_cases
 
@@ -22,13 +23,9 @@ _STYLES = {Outcome.HOLDS: "green", Outcome.REFUSED: "dim", Outcome.DIFFERS: "bol
 
 def verify(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Checkpoint folder, as --hf-checkpoint takes it.")],
-    tito_model: Annotated[str, typer.Option(metavar="NAME", help="Family of the model's chat format.")] = "default",
-    chat_template_path: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Chat template to use instead of the folder's own.")
-    ] = None,
-    apply_chat_template_kwargs: Annotated[
-        str, typer.Option(metavar="JSON", help="Template arguments of every request.")
-    ] = "{}",
+    tito_model: Annotated[str | None, declare("tito_model")] = None,
+    chat_template_path: Annotated[str | None, declare("chat_template_path")] = None,
+    apply_chat_template_kwargs: Annotated[str | None, declare("apply_chat_template_kwargs")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say which appends to a session a checkpoint holds under a family.
@@ -36,11 +33,18 @@ def verify(
     Exit status 0: the family holds what it promises. 1: it does not; what would heal it is shown. 2: the folder or an
     option cannot be used.
     """
+    given = {
+        "tito_model": tito_model,
+        "chat_template_path": chat_template_path,
+        "apply_chat_template_kwargs": apply_chat_template_kwargs,
+    }
     try:
+        model = load(given, environment=os.environ).settings.model
+        template = model.chat_template_path
         report = run_cases(
-            read_checkpoint(directory, chat_template_path=chat_template_path),
-            tito_model,
-            template_kwargs=_parse_arguments(apply_chat_template_kwargs),
+            read_checkpoint(directory, chat_template_path=None if template is None else Path(template)),
+            model.tito_model,
+            template_kwargs=model.apply_chat_template_kwargs,
             format_time=time.strftime,
         )
     except ConfigError as error:
@@ -50,18 +54,6 @@ def verify(
     else:
         _print(report, directory)
     raise typer.Exit(0 if report.is_sound else 1)
-
-
-def _parse_arguments(text: str) -> JsonObject:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"--apply-chat-template-kwargs is no JSON: {error}", hint='for example {"a": true}'
-        ) from error
-    if not is_object(value):
-        raise ConfigError("--apply-chat-template-kwargs is no JSON object", hint='for example {"a": true}')
-    return value
 
 
 def _print(report: Report, directory: Path) -> None:

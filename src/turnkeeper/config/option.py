@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin
 from pydantic import ByteSize, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from turnkeeper.config.schema import Section, Settings
+from turnkeeper.config.schema import ForTests, Section, Settings
 
 ENVIRONMENT_PREFIX = "TURNKEEPER_"
 
@@ -59,7 +59,21 @@ class Option:
     @property
     def help(self) -> str:
         """What the option does, in one line."""
-        return " ".join((self.info.description or "").split())
+        return self._read_paragraph(0)
+
+    @property
+    def when_to_change(self) -> str:
+        """When somebody has reason to change the option, in one sentence; empty for an option that is hidden."""
+        return self._read_paragraph(1)
+
+    def _read_paragraph(self, index: int) -> str:
+        paragraphs = (self.info.description or "").split("\n\n")
+        return " ".join(paragraphs[index].split()) if index < len(paragraphs) else ""
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether help and reference page leave the option out, because only tests change it."""
+        return any(isinstance(mark, ForTests) for mark in self.info.metadata)
 
     @property
     def default(self) -> Any:
@@ -194,6 +208,9 @@ SECTIONS: tuple[str, ...] = tuple(Settings.model_fields)
 
 OPTIONS: tuple[Option, ...] = tuple(_read_options())
 """Every option, by section."""
+
+SHOWN_OPTIONS: tuple[Option, ...] = tuple(option for option in OPTIONS if not option.is_hidden)
+"""Every option that help and reference page show."""
 
 BY_ATTRIBUTE: dict[str, Option] = {option.attribute: option for option in OPTIONS}
 """Every option by its name in a namespace; names are unique over all sections."""

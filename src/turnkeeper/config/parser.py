@@ -70,7 +70,8 @@ def add_arguments(
 
 
 def _describe(option: Option) -> dict[str, Any]:
-    facts: dict[str, Any] = {"dest": option.attribute, "help": option.help.replace("%", "%%")}
+    text = argparse.SUPPRESS if option.is_hidden else option.help.replace("%", "%%")
+    facts: dict[str, Any] = {"dest": option.attribute, "help": text}
     if option.is_switch:
         return facts | {"action": argparse.BooleanOptionalAction}
     facts["metavar"] = option.metavar.strip("[]")

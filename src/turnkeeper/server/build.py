@@ -44,6 +44,9 @@ from turnkeeper.service.turns import StoreTurn, TurnService, keep_in_memory
 
 logger = logging.getLogger("turnkeeper")
 
+TOMBSTONE_TTL_S = 600.0
+"""How long requests are told that their session expired, rather than that there is none."""
+
 CONTROL_TIMEOUT_S = 60.0
 """The longest that an engine may take to pause or go on."""
 
@@ -145,7 +148,7 @@ def join_service(
     )
     registry = Registry(
         max_sessions=config.limits.max_sessions,
-        tombstone_ttl_s=config.limits.tombstone_ttl_s,
+        tombstone_ttl_s=TOMBSTONE_TTL_S,
         draw_bytes=outside.draw_bytes,
     )
     return SessionService(

@@ -21,6 +21,11 @@ BACKLOG = 2048
 """Connections that wait to be accepted: a step's rollouts may all connect at once."""
 
 
+KEEP_ALIVE_S = 900
+"""How long an idle connection of an agent stays open: longer than the pools of clients keep theirs, so that no client
+sends a request on a connection that is being closed."""
+
+
 class Server(uvicorn.Server):
     """uvicorn that says when it serves."""
 
@@ -76,7 +81,7 @@ def build_uvicorn_config(app: object, config: ResolvedConfig) -> uvicorn.Config:
         access_log=False,
         lifespan="on",
         ws="none",
-        timeout_keep_alive=int(config.timeouts.keep_alive_timeout_s),
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(config.timeouts.drain_timeout_s),
         server_header=True,
         date_header=True,
