@@ -4,7 +4,7 @@ Starlette routes requests and runs the lifespan; every handler is plain ASGI, so
 limit, and errors have one shape.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,10 +20,11 @@ from turnkeeper import __version__
 from turnkeeper.dialects import DIALECTS, Dialect
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.errors import RouteNotServedError
+from turnkeeper.http import operations
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.models import ModelsHandler
-from turnkeeper.http.openapi import describe_routes
+from turnkeeper.http.openapi import Operation, describe_routes
 from turnkeeper.http.pages import ApiPages
 from turnkeeper.http.routes import Handle, Handler, Routes
 from turnkeeper.http.turns import TokenCountHandler, TurnHandler
@@ -39,8 +40,8 @@ class RouteRow:
     summary: str
     app: Any
     """An ASGI application."""
-    is_listed: bool = True
-    """Whether the OpenAPI document shows it."""
+    operation: Operation | None = None
+    """What the OpenAPI document says of it; None where the document leaves it out."""
 
 
 def build_app(service: SessionService) -> Starlette:
@@ -66,8 +67,7 @@ def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
     """The table of routes, in the order in which they are tried: the last one takes what is left of a session's."""
     routes = Routes(service)
     described = _build_described_rows(service, routes)
-    listed = [(row.methods, row.path, row.summary) for row in described if row.is_listed]
-    pages = ApiPages(service, describe_routes(listed, version=__version__))
+    pages = ApiPages(service, describe_routes(described, version=__version__))
     return (
         *described,
         _build_row(service, "GET", "/openapi.json", "Describe the routes in an OpenAPI document.", pages.show_document),
@@ -83,64 +83,87 @@ def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
 
 
 def _build_described_rows(service: SessionService, routes: Routes) -> tuple[RouteRow, ...]:
-    row = partial(_build_row, service, is_listed=True)
+    row = partial(_build_row, service)
     turns = [row for dialect in DIALECTS for row in _build_turn_rows(service, dialect)]
     return (
         *turns,
-        row("POST", "/sessions", "Open a session.", routes.create_session),
-        row("GET", "/sessions", "List the sessions.", routes.list_sessions),
-        row("GET HEAD", "/sessions/{session_id}", "Show a session: its records and metadata.", routes.get_session),
-        row("DELETE", "/sessions/{session_id}", "End a session.", routes.delete_session),
-        row("POST", "/sessions/{session_id}/samples", "Collect training samples.", routes.collect_samples),
+        row("POST", "/sessions", "Open a session.", routes.create_session, operations.CREATE_SESSION),
+        row("GET", "/sessions", "List the sessions.", routes.list_sessions, operations.LIST_SESSIONS),
+        row(
+            "GET HEAD",
+            "/sessions/{session_id}",
+            "Show a session: its records and metadata.",
+            routes.get_session,
+            operations.GET_SESSION,
+        ),
+        row("DELETE", "/sessions/{session_id}", "End a session.", routes.delete_session, operations.DELETE_SESSION),
+        row(
+            "POST",
+            "/sessions/{session_id}/samples",
+            "Collect training samples.",
+            routes.collect_samples,
+            operations.COLLECT_SAMPLES,
+        ),
         *(row for prefix in ("/sessions/{session_id}", "") for row in _build_model_rows(service, prefix)),
-        row("GET HEAD", "/sessions/{session_id}/v1", "Answer a probe.", routes.probe),
-        row("GET HEAD", "/sessions/{session_id}/", "Answer a probe.", routes.probe),
-        row("GET HEAD", "/sessions/{session_id}/api/hello", "Answer a probe.", routes.probe),
-        row("GET HEAD", "/", "Answer a probe.", routes.probe),
-        row("GET HEAD", "/health", "Say whether the server and its engines are well.", routes.health),
-        row("GET", "/metrics", "Count what happened, for Prometheus.", routes.metrics),
-        row("POST", "/engine/pause", "Hold new turns back while weights are updated.", routes.pause_engines),
-        row("POST", "/engine/continue", "Let turns go on.", routes.continue_engines),
-        row("POST", "/engine/abort", "End every turn in flight for good.", routes.abort_turns),
+        row("GET HEAD", "/sessions/{session_id}/v1", "Answer a probe.", routes.probe, operations.PROBE),
+        row("GET HEAD", "/sessions/{session_id}/", "Answer a probe.", routes.probe, operations.PROBE),
+        row("GET HEAD", "/sessions/{session_id}/api/hello", "Answer a probe.", routes.probe, operations.PROBE),
+        row("GET HEAD", "/", "Answer a probe.", routes.probe, operations.PROBE),
+        row(
+            "GET HEAD", "/health", "Say whether the server and its engines are well.", routes.health, operations.HEALTH
+        ),
+        row("GET", "/metrics", "Count what happened, for Prometheus.", routes.metrics, operations.METRICS),
+        row(
+            "POST",
+            "/engine/pause",
+            "Hold new turns back while weights are updated.",
+            routes.pause_engines,
+            operations.PAUSE_ENGINES,
+        ),
+        row("POST", "/engine/continue", "Let turns go on.", routes.continue_engines, operations.CONTINUE_ENGINES),
+        row("POST", "/engine/abort", "End every turn in flight for good.", routes.abort_turns, operations.ABORT_TURNS),
     )
 
 
 def _build_row(
-    service: SessionService, methods: str, path: str, summary: str, handle: Handle, *, is_listed: bool = False
+    service: SessionService,
+    methods: str,
+    path: str,
+    summary: str,
+    handle: Handle,
+    operation: Operation | None = None,
 ) -> RouteRow:
     app = Handler(handle, service.count_error)
-    return RouteRow(methods=tuple(methods.split()), path=path, summary=summary, app=app, is_listed=is_listed)
+    return RouteRow(methods=tuple(methods.split()), path=path, summary=summary, app=app, operation=operation)
 
 
 def _build_model_rows(service: SessionService, prefix: str) -> tuple[RouteRow, ...]:
-    handler, methods, path = ModelsHandler(service), ("GET", "HEAD"), f"{prefix}/v1/models"
-    show = "Show a model, whatever its name."
+    row = partial(RouteRow, methods=("GET", "HEAD"), app=ModelsHandler(service))
+    path, show = f"{prefix}/v1/models", "Show a model, whatever its name."
     return (
-        RouteRow(methods=methods, path=path, summary="List the models.", app=handler),
-        RouteRow(methods=methods, path=f"{path}/{{model_id}}", summary=show, app=handler),
+        row(path=path, summary="List the models.", operation=operations.LIST_MODELS),
+        row(path=f"{path}/{{model_id}}", summary=show, operation=operations.GET_MODEL),
         # A name may hold slashes; a path that does is no route of the OpenAPI document.
-        RouteRow(methods=methods, path=f"{path}/{{model_id:path}}", summary=show, app=handler, is_listed=False),
+        row(path=f"{path}/{{model_id:path}}", summary=show),
     )
 
 
-def _build_turn_rows(service: SessionService, dialect: Dialect) -> tuple[RouteRow, ...]:
-    handler = TurnHandler(service, dialect)
-    rows = [
-        RouteRow(
-            methods=("POST",), path=f"{prefix}/{dialect.path}", summary=f"Take a turn ({dialect.name}).", app=handler
+def _build_turn_rows(service: SessionService, dialect: Dialect) -> Iterator[RouteRow]:
+    row = partial(RouteRow, methods=("POST",))
+    for prefix in ("/sessions/{session_id}", ""):
+        yield row(
+            path=f"{prefix}/{dialect.path}",
+            summary=f"Take a turn ({dialect.name}).",
+            app=TurnHandler(service, dialect),
+            operation=operations.describe_turn(dialect),
         )
-        for prefix in ("/sessions/{session_id}", "")
-    ]
-    if dialect.count_path is None:
-        return tuple(rows)
-    counter = TokenCountHandler(service, dialect)
-    rows += [
-        RouteRow(
-            methods=("POST",), path=f"{prefix}/{dialect.count_path}", summary="Count a prompt's tokens.", app=counter
+    for prefix in ("/sessions/{session_id}", "") if dialect.count_path is not None else ():
+        yield row(
+            path=f"{prefix}/{dialect.count_path}",
+            summary="Count a prompt's tokens.",
+            app=TokenCountHandler(service, dialect),
+            operation=operations.describe_token_count(dialect),
         )
-        for prefix in ("/sessions/{session_id}", "")
-    ]
-    return tuple(rows)
 
 
 async def answer_http_error(_: Request, error: Exception) -> Response:

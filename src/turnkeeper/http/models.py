@@ -17,6 +17,9 @@ from turnkeeper.service.service import SessionService
 ANTHROPIC_HEADER = "anthropic-version"
 """Anthropic's clients send it with every request, and no other client does."""
 
+UNKNOWN_TO_ANTHROPIC = ("capabilities", "deprecated_at", "line", "max_input_tokens", "max_tokens")
+"""The members of Anthropic's ``model`` object that nobody here can say."""
+
 _EPOCH = "1970-01-01T00:00:00Z"
 """What Anthropic's API says of a model whose date of release is unknown."""
 
@@ -62,15 +65,14 @@ def render_openai_list(names: Iterable[str]) -> JsonObject:
 
 
 def render_anthropic_model(name: str) -> JsonObject:
-    """A ``model`` object of Anthropic; what nobody knows is null."""
-    unknown = ("capabilities", "deprecated_at", "line", "max_input_tokens", "max_tokens")
+    """A ``model`` object of Anthropic."""
     return {
         "type": "model",
         "id": name,
         "display_name": name,
         "created_at": _EPOCH,
         "lifecycle": "active",
-        **dict.fromkeys(unknown),
+        **dict.fromkeys(UNKNOWN_TO_ANTHROPIC),
     }
 
 

@@ -1,55 +1,143 @@
 """The OpenAPI document, made of the table of routes. Pure."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Protocol
 
+from turnkeeper.http.schemas import SCHEMAS, refer
 from turnkeeper.jsontypes import JsonObject
 
+QUERY: Mapping[str, JsonObject] = {
+    "limit": {"description": "At most so many sessions.", "schema": {"type": "integer", "minimum": 1, "maximum": 1000}},
+    "after": {"description": "The id behind which the page begins.", "schema": {"type": "string"}},
+    "rows": {"description": "1 adds each turn's routing rows.", "schema": {"type": "string"}},
+}
+"""The parameters that stand in queries, by name."""
 
-def describe_routes(rows: Iterable[tuple[tuple[str, ...], str, str]], *, version: str) -> JsonObject:
+_PARAMETERS: Mapping[str, str] = {"session_id": "The id of a session.", "model_id": "Any name."}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What the document says of one route: what it reads, what it answers, how it fails."""
+
+    reply: str
+    """A sentence on what a success means."""
+    schema: str | None = None
+    """The name of the reply's schema; None where the reply is no JSON."""
+    media_type: str = "application/json"
+    """The type of the reply; empty where it has no body."""
+    status: int = 200
+    """The status of a success."""
+    body: str | None = None
+    """The name of the body's schema; None where no body is read."""
+    is_body_required: bool = False
+    streams: bool = False
+    """Whether the reply may come as server-sent events."""
+    query: tuple[str, ...] = ()
+    """The names of its parameters in the query."""
+    error: str = "ControlError"
+    """The name of the schema of its errors."""
+    fails: tuple[int, ...] = ()
+    """The statuses of its errors, beside those that a body or a session in the path brings along."""
+
+
+class DescribedRoute(Protocol):
+    """One row of the table of routes."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that it serves."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """The path, with its parameters in braces."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """One sentence on what it does."""
+        ...
+
+    @property
+    def operation(self) -> Operation | None:
+        """What the document says of it; None where the document leaves it out."""
+        ...
+
+
+def describe_routes(routes: Iterable[DescribedRoute], *, version: str) -> JsonObject:
     """The document.
 
     Args:
-        rows: methods, path and summary of each route.
+        routes: the rows of the table.
         version: the server's.
     """
     paths: dict[str, JsonObject] = {}
-    for methods, path, summary in rows:
-        operations = paths.setdefault(path, {})
-        for method in methods:
-            operations[method.lower()] = _describe_operation(method, path, summary)
+    for route in routes:
+        if route.operation is not None:
+            described = {method.lower(): _describe(method, route, route.operation) for method in route.methods}
+            paths.setdefault(route.path, {}).update(described)
     return {
         "openapi": "3.1.0",
         "info": {"title": "turnkeeper", "version": version, "description": "The session server of agentic RL."},
         "paths": paths,
-        "components": {"schemas": {"Error": _ERROR}},
+        "components": {"schemas": dict(SCHEMAS)},
     }
 
 
-_ERROR: JsonObject = {
-    "type": "object",
-    "properties": {"error": {"type": "string"}, "code": {"type": "string"}},
-    "required": ["error", "code"],
+def _describe(method: str, route: DescribedRoute, operation: Operation) -> JsonObject:
+    names = re.findall(r"\{(\w+)\}", route.path)
+    in_path = [
+        {"name": name, "in": "path", "required": True, "description": _PARAMETERS[name], "schema": {"type": "string"}}
+        for name in names
+    ]
+    parameters = [*in_path, *({"name": name, "in": "query", **QUERY[name]} for name in operation.query)]
+    described: JsonObject = {
+        "summary": route.summary,
+        "operationId": re.sub(r"\W+", "_", f"{method.lower()} {route.path}").strip("_"),
+        "responses": _describe_responses(method, operation, has_session="session_id" in names),
+    }
+    if parameters:
+        described["parameters"] = parameters
+    if operation.body is not None:
+        content = {"application/json": {"schema": refer(operation.body)}}
+        described["requestBody"] = {"required": operation.is_body_required, "content": content}
+    return described
+
+
+def _describe_responses(method: str, operation: Operation, *, has_session: bool) -> JsonObject:
+    success: JsonObject = {"description": operation.reply}
+    if operation.media_type and method != "HEAD":
+        schema = refer(operation.schema) if operation.schema else {"type": "string"}
+        success["content"] = {operation.media_type: {"schema": schema}}
+        if operation.streams:
+            success["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+    statuses = {*operation.fails, 500, *((400, 413, 415) if operation.body else ()), *((404,) if has_session else ())}
+    failures = {str(status): _describe_failure(status, method, operation.error) for status in sorted(statuses)}
+    return {str(operation.status): success, **failures}
+
+
+def _describe_failure(status: int, method: str, error: str) -> JsonObject:
+    failure: JsonObject = {"description": f"{_PHRASES.get(status) or HTTPStatus(status).phrase}."}
+    if method != "HEAD":
+        failure["content"] = {"application/json": {"schema": refer(error)}}
+    return failure
+
+
+_PHRASES: Mapping[int, str] = {
+    400: "The request is malformed, or asks for what is refused",
+    401: "The key is missing, or is not one that the server knows",
+    404: "There is no such session, or it takes no further turns",
+    413: "The body is over its limit",
+    415: "The body is compressed",
+    422: "The turns make no samples",
+    429: "A limit of the server is reached",
+    500: "The server failed, and its log says why",
+    502: "An engine refused the call, gave a broken reply, or was not there",
+    503: "The engines are paused, or the turn was aborted",
+    504: "An engine gave no answer in time",
+    529: "The engines are paused, or the turn was aborted",
 }
-
-
-def _describe_operation(method: str, path: str, summary: str) -> JsonObject:
-    operation: JsonObject = {
-        "summary": summary,
-        "operationId": re.sub(r"\W+", "_", f"{method.lower()} {path}").strip("_"),
-        "responses": {
-            "200": {"description": "Done."},
-            "default": {
-                "description": "Why not.",
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-            },
-        },
-    }
-    names = re.findall(r"\{(\w+)\}", path)
-    if names:
-        operation["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
-        ]
-    if method == "POST":
-        operation["requestBody"] = {"content": {"application/json": {"schema": {"type": "object"}}}}
-    return operation

@@ -1,0 +1,320 @@
+"""The JSON Schemas of the OpenAPI document, by name: bodies, replies and errors.
+
+What is declared elsewhere is taken from there: the body that opens a session, the fields of a turn's request, the
+modes of a pause, the codes of errors. The rest is written here, and tests compare it with what the server says.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from turnkeeper.choices import PauseMode
+from turnkeeper.engines.engine import EngineState
+from turnkeeper.errors import ConfigError, TurnkeeperError
+from turnkeeper.fields import FIELDS, is_reaching
+from turnkeeper.http.models import UNKNOWN_TO_ANTHROPIC
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.service.settings import NewSession
+
+ANYTHING: JsonObject = {}
+TEXT: JsonObject = {"type": "string"}
+NUMBER: JsonObject = {"type": "number"}
+COUNT: JsonObject = {"type": "integer", "minimum": 0}
+FLAG: JsonObject = {"type": "boolean"}
+OBJECT: JsonObject = {"type": "object"}
+
+
+def build_list(item: JsonObject, **rules: Any) -> JsonObject:
+    """The schema of a list of such items."""
+    return {"type": "array", "items": item, **rules}
+
+
+def build_object(
+    description: str, properties: Mapping[str, JsonObject], *, optional: Iterable[str] = (), is_closed: bool = True
+) -> JsonObject:
+    """The schema of an object.
+
+    Args:
+        description: a sentence on what it is.
+        properties: the schema of each member.
+        optional: the members that may be missing.
+        is_closed: whether it has no other members.
+    """
+    missing = set(optional)
+    return {
+        "type": "object",
+        "description": description,
+        "properties": dict(properties),
+        "required": [name for name in properties if name not in missing],
+        **({"additionalProperties": False} if is_closed else {}),
+    }
+
+
+def allow_null(schema: JsonObject) -> JsonObject:
+    """The schema of a value that may be null as well."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def refer(name: str) -> JsonObject:
+    """A reference to one of `SCHEMAS`."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def list_error_codes() -> list[str]:
+    """The code of every error that a response may carry, in the order of the tree of errors."""
+
+    def walk(error: type[TurnkeeperError]) -> Iterable[str]:
+        yield error.code
+        for child in error.__subclasses__():
+            if not issubclass(child, ConfigError) and child.__module__ == TurnkeeperError.__module__:
+                yield from walk(child)
+
+    return [*dict.fromkeys(walk(TurnkeeperError)), "method_not_allowed"]
+
+
+def _build_turn_body(description: str, own: Mapping[str, JsonObject], required: tuple[str, ...]) -> JsonObject:
+    """The body of a turn: what only this dialect has, and the fields that every dialect reads."""
+    shared = {
+        name: {"description": f"Must be {row.check.expected}."} if row.check else ANYTHING
+        for name, row in FIELDS.items()
+        if is_reaching(row)
+    }
+    members = {**shared, **own}
+    return build_object(description, members, optional=members.keys() - set(required), is_closed=False)
+
+
+def _build_new_session() -> dict[str, JsonObject]:
+    """The body that opens a session, and the choices that it refers to."""
+    schema = NewSession.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {**schema.pop("$defs", {}), "NewSession": schema}
+
+
+_MESSAGES = build_list(OBJECT, minItems=1)
+_REWARD = {"anyOf": [NUMBER, OBJECT]}
+_STREAM = {**allow_null(FLAG), "description": "Whether the reply comes as server-sent events."}
+_KWARGS = {**allow_null(OBJECT), "description": "Given to the chat template."}
+_ENGINE_STATE = {"enum": [str(state) for state in EngineState]}
+
+_ENGINE = build_object(
+    "What is known of one engine.",
+    {
+        "url": TEXT,
+        "state": _ENGINE_STATE,
+        "wire": {"enum": ["chat", "generate", None]},
+        "route": {"enum": ["unchecked", "sound", "unfit"]},
+        "error": allow_null(TEXT),
+    },
+)
+_TASK = build_object(
+    "A background task.",
+    {"state": {"enum": ["running", "restarting", "ended"]}, "failures": COUNT, "error": allow_null(TEXT)},
+)
+_OPENAI_MODEL = build_object(
+    "A model, to OpenAI's clients.", {"id": TEXT, "object": {"const": "model"}, "created": COUNT, "owned_by": TEXT}
+)
+_ANTHROPIC_MODEL = build_object(
+    "A model, to Anthropic's clients.",
+    {
+        "type": {"const": "model"},
+        "id": TEXT,
+        "display_name": TEXT,
+        "created_at": TEXT,
+        "lifecycle": TEXT,
+        **{name: {"type": "null"} for name in UNKNOWN_TO_ANTHROPIC},
+    },
+)
+
+SCHEMAS: Mapping[str, JsonObject] = {
+    **_build_new_session(),
+    "SessionCreated": build_object("The session that was opened.", {"session_id": TEXT}),
+    "SessionPage": build_object(
+        "A page of sessions, in the order of their ids.",
+        {
+            "sessions": build_list(
+                build_object(
+                    "A session.",
+                    {"session_id": TEXT, "created_at": NUMBER, "turns": COUNT, "bytes": COUNT, "in_flight": COUNT},
+                )
+            ),
+            "next": {**allow_null(TEXT), "description": "The `after` of the next page; null on the last one."},
+        },
+    ),
+    "Session": build_object(
+        "A session: a record for each turn of the path that is shown, and what is known of the whole.",
+        {"session_id": TEXT, "records": build_list(OBJECT), "metadata": OBJECT},
+    ),
+    "SamplesRequest": build_object(
+        "How samples are collected.",
+        {
+            "max_seq_len": allow_null({"type": "integer", "minimum": 1}),
+            "metadata": {**allow_null(OBJECT), "description": "Goes into every sample; `reward` is that of all."},
+            "rewards": {
+                **allow_null({"type": "object", "additionalProperties": _REWARD}),
+                "description": "A reward for each response id.",
+            },
+        },
+        optional=("max_seq_len", "metadata", "rewards"),
+    ),
+    "PauseRequest": build_object(
+        "How the engines are paused.",
+        {"mode": {"enum": [str(mode) for mode in PauseMode]}, "forward": FLAG},
+        optional=("forward",),
+        is_closed=False,
+    ),
+    "ContinueRequest": build_object(
+        "Whether every engine is told as well.", {"forward": FLAG}, optional=("forward",), is_closed=False
+    ),
+    "GateState": build_object(
+        "Whether new turns are held back, and what each engine answered.",
+        {
+            "state": {"enum": ["serving", "paused"]},
+            "mode": {"enum": [*(str(mode) for mode in PauseMode), None]},
+            "engines": build_list(
+                build_object("An engine's answer.", {"url": TEXT, "ok": FLAG, "error": allow_null(TEXT)})
+            ),
+        },
+    ),
+    "TurnsAborted": build_object("How many sessions take no further turns.", {"sessions": COUNT}),
+    "Status": build_object("The answer to a probe.", {"status": {"const": "ok"}}),
+    "Health": build_object(
+        "The state of the server; without the server's key, where it has one, the first three members.",
+        {
+            "status": {"const": "ok"},
+            "session_server_instance_id": TEXT,
+            "engine": _ENGINE_STATE,
+            "engines": build_list(_ENGINE),
+            "problems": build_list(TEXT),
+            "tasks": {"type": "object", "additionalProperties": _TASK},
+            "tokenizer": TEXT,
+        },
+        optional=("engines", "problems", "tasks", "tokenizer"),
+    ),
+    "Model": {"oneOf": [_OPENAI_MODEL, _ANTHROPIC_MODEL]},
+    "ModelList": {
+        "oneOf": [
+            build_object("To OpenAI's clients.", {"object": {"const": "list"}, "data": build_list(_OPENAI_MODEL)}),
+            build_object(
+                "To Anthropic's clients.",
+                {"data": build_list(_ANTHROPIC_MODEL), "first_id": TEXT, "last_id": TEXT, "has_more": FLAG},
+            ),
+        ]
+    },
+    "TokenCount": build_object("The length of the prompt that the turn would have.", {"input_tokens": COUNT}),
+    "ChatRequest": _build_turn_body(
+        "A request of chat completions.",
+        {
+            "messages": _MESSAGES,
+            "tools": allow_null(build_list(OBJECT)),
+            "model": allow_null(TEXT),
+            "stream": _STREAM,
+            "stream_options": allow_null(OBJECT),
+            "logprobs": allow_null(FLAG),
+            "chat_template_kwargs": _KWARGS,
+        },
+        ("messages",),
+    ),
+    "ChatReply": build_object(
+        "A `chat.completion`.",
+        {
+            "id": TEXT,
+            "object": {"const": "chat.completion"},
+            "created": COUNT,
+            "model": TEXT,
+            "choices": build_list(
+                build_object(
+                    "The reply.",
+                    {
+                        "index": {"const": 0},
+                        "message": OBJECT,
+                        "logprobs": allow_null(OBJECT),
+                        "finish_reason": {"enum": ["stop", "length", "tool_calls", "content_filter"]},
+                        "matched_stop": ANYTHING,
+                        "meta_info": OBJECT,
+                    },
+                )
+            ),
+            "usage": OBJECT,
+        },
+    ),
+    "MessagesRequest": _build_turn_body(
+        "A request of Anthropic Messages.",
+        {
+            "messages": _MESSAGES,
+            "system": {"anyOf": [TEXT, build_list(OBJECT), {"type": "null"}]},
+            "tools": allow_null(build_list(OBJECT)),
+            "tool_choice": allow_null(OBJECT),
+            "stop_sequences": allow_null(build_list(TEXT)),
+            "output_config": allow_null(OBJECT),
+            "model": allow_null(TEXT),
+            "stream": _STREAM,
+            "chat_template_kwargs": _KWARGS,
+        },
+        ("messages",),
+    ),
+    "MessagesReply": build_object(
+        "A `message`.",
+        {
+            "id": TEXT,
+            "type": {"const": "message"},
+            "role": {"const": "assistant"},
+            "model": TEXT,
+            "content": build_list(OBJECT, minItems=1),
+            "stop_reason": {"enum": ["end_turn", "tool_use", "stop_sequence", "max_tokens", "refusal"]},
+            "stop_sequence": allow_null(TEXT),
+            "usage": OBJECT,
+        },
+    ),
+    "ResponsesRequest": _build_turn_body(
+        "A request of OpenAI Responses.",
+        {
+            "input": {"anyOf": [TEXT, _MESSAGES]},
+            "instructions": allow_null(TEXT),
+            "tools": allow_null(build_list(OBJECT)),
+            "tool_choice": ANYTHING,
+            "parallel_tool_calls": allow_null(FLAG),
+            "text": allow_null(OBJECT),
+            "include": allow_null(build_list(TEXT)),
+            "model": allow_null(TEXT),
+            "stream": _STREAM,
+            "stream_options": allow_null(OBJECT),
+            "chat_template_kwargs": _KWARGS,
+            "previous_response_id": {"type": "null", "description": "Not served: send the whole conversation."},
+            "conversation": {"type": "null", "description": "Not served: send the whole conversation."},
+            "background": {"enum": [False, None]},
+        },
+        ("input",),
+    ),
+    "ResponsesReply": build_object(
+        "A `response`; it also repeats fields of the request.",
+        {
+            "id": TEXT,
+            "object": {"const": "response"},
+            "created_at": COUNT,
+            "status": {"enum": ["completed", "incomplete"]},
+            "error": {"type": "null"},
+            "incomplete_details": allow_null(OBJECT),
+            "model": TEXT,
+            "output": build_list(OBJECT, minItems=1),
+            "usage": OBJECT,
+        },
+        is_closed=False,
+    ),
+    "ControlError": build_object(
+        "An error of every route but turns.", {"error": TEXT, "code": {"enum": list_error_codes()}}
+    ),
+    "OpenAIError": build_object(
+        "An error of chat completions and Responses.",
+        {
+            "error": build_object(
+                "What is wrong.", {"message": TEXT, "type": TEXT, "code": TEXT, "param": allow_null(TEXT)}
+            )
+        },
+    ),
+    "AnthropicError": build_object(
+        "An error of Anthropic Messages.",
+        {
+            "type": {"const": "error"},
+            "error": build_object("What is wrong.", {"type": TEXT, "message": TEXT, "code": TEXT}),
+        },
+    ),
+    "ModelError": {"oneOf": [refer("OpenAIError"), refer("AnthropicError")]},
+}
