@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tools.samples import render_samples
 from turnkeeper.config.option import SECTIONS, SHOWN_OPTIONS, Option, get_section_summary, get_section_title
-from turnkeeper.config.rule import Severity
+from turnkeeper.config.rule import Rule, Severity
 from turnkeeper.config.rules import RULES
 
 _OPTIONS_HEAD = """\
@@ -63,15 +63,17 @@ def render_options() -> str:
 
 def render_rules() -> str:
     """Render the page of rules."""
-    rows = "\n".join(
-        f"| `{rule.name}` | {'error' if rule.severity is Severity.ERROR else 'warning'} | {rule.when} | {rule.must} |"
-        for rule in RULES
-    )
-    return f"{_RULES_HEAD}\n| rule | kind | when | must hold |\n|---|---|---|---|\n{rows}\n"
+    rows = "\n".join(_render_rule(rule) for rule in RULES)
+    return f"{_RULES_HEAD}\n| rule | kind | when | must hold | why |\n|---|---|---|---|---|\n{rows}\n"
 
 
 PAGES = {"options.md": render_options, "rules.md": render_rules, "samples.md": render_samples}
 """The generated pages by file name."""
+
+
+def _render_rule(rule: Rule) -> str:
+    kind = "error" if rule.severity is Severity.ERROR else "warning"
+    return f"| `{rule.name}` | {kind} | {rule.when} | {rule.must} | {rule.why} |"
 
 
 def _render_option(option: Option) -> str:

@@ -34,6 +34,7 @@ def test_every_option_is_on_its_page() -> None:
 def test_every_rule_is_on_its_page() -> None:
     page = render_rules()
     assert [rule.name for rule in RULES if f"| `{rule.name}` |" not in page] == []
+    assert [rule.name for rule in RULES if not rule.why.endswith(".") or f"| {rule.why} |" not in page] == []
 
 
 def test_a_choices_lines_are_read_from_beneath_its_members() -> None:

@@ -1,6 +1,6 @@
-"""What a rule between options is, and the check of all of them at once.
+"""What a rule between options is, and the check of all rules at once.
 
-The rules themselves are rows of `turnkeeper.config.rules.RULES`. Logs and raises nothing: findings are
+The rules themselves are rows of `turnkeeper.config.rules.RULES`. Nothing is logged or raised here: what is broken is
 returned.
 """
 
@@ -33,7 +33,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What rules look at."""
+    """The options that rules judge, and who gave them."""
 
     loaded: Loaded
     entry: Entry
@@ -49,7 +49,7 @@ class Situation:
         return self.entry is Entry.SERVE or self.settings.server.use_session_server is not None
 
     def is_given(self, attribute: str) -> bool:
-        """Whether somebody gave the option."""
+        """Whether a flag, a namespace, a variable or a file gives the option."""
         return self.loaded.is_given(attribute)
 
     def describe(self, attribute: str) -> str:
@@ -68,6 +68,8 @@ class Rule:
     """For the docs: where the rule applies."""
     must: str
     """For the docs: what must hold there."""
+    why: str
+    """For the docs: the reason, a full sentence."""
     find: Callable[[Situation], str | None]
     """The message, with its remedy, where the rule is broken; None where it holds or does not apply."""
     severity: Severity = Severity.ERROR
@@ -76,10 +78,11 @@ class Rule:
 def rule(
     *, when: str, must: str, severity: Severity = Severity.ERROR
 ) -> Callable[[Callable[[Situation], str | None]], Rule]:
-    """Make a rule of the function that finds it broken; the function's name is the rule's."""
+    """Make a rule of the function that finds it broken, whose name is the rule's and whose docstring is the reason."""
 
     def make(find: Callable[[Situation], str | None]) -> Rule:
-        return Rule(name=find.__name__, when=when, must=must, find=find, severity=severity)
+        why = " ".join((find.__doc__ or "").split())
+        return Rule(name=find.__name__, when=when, must=must, why=why, find=find, severity=severity)
 
     return make
 
@@ -113,6 +116,6 @@ class Findings:
 
 
 def apply_rules(rules: Iterable[Rule], situation: Situation) -> Findings:
-    """Look at every rule."""
+    """Find every rule that a situation breaks."""
     found = ((rule, rule.find(situation)) for rule in rules)
     return Findings(violations=tuple(Violation(rule=rule, message=text) for rule, text in found if text is not None))

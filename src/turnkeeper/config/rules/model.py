@@ -16,7 +16,7 @@ from turnkeeper.samples.select import PICKERS, POSTPROCESSORS
 
 @rule(when="a session server is on", must="`--hf-checkpoint` is given")
 def checkpoint_given(at: Situation) -> str | None:
-    """Have a tokenizer and a template."""
+    """A session server makes token ids of messages, and needs the checkpoint's tokenizer and chat template for it."""
     if not at.has_session_server or at.settings.model.hf_checkpoint:
         return None
     return (
@@ -27,13 +27,13 @@ def checkpoint_given(at: Situation) -> str | None:
 
 @rule(when="always", must="`--tito-model` is a family")
 def family_known(at: Situation) -> str | None:
-    """Know the family."""
+    """A family says how the model's chat format becomes tokens, and only the listed ones are known."""
     return _find_objection(lambda: get_family(at.settings.model.tito_model))
 
 
 @rule(when="`--tito-model` is not `default`", must="a session server is on")
 def family_needs_server(at: Situation) -> str | None:
-    """Give a family to something that uses it."""
+    """A family says how a session server keeps tokens; without a session server it has no effect."""
     if at.has_session_server or at.settings.model.tito_model == "default":
         return None
     return (
@@ -44,7 +44,7 @@ def family_needs_server(at: Situation) -> str | None:
 
 @rule(when="a session server is on", must="`--tito-model` names a family", severity=Severity.WARNING)
 def family_is_default(at: Situation) -> str | None:
-    """Say that the default family promises less."""
+    """The default family renders with the checkpoint's template, which may write earlier turns anew."""
     if not at.has_session_server or at.settings.model.tito_model != "default":
         return None
     return (
@@ -56,7 +56,7 @@ def family_is_default(at: Situation) -> str | None:
 
 @rule(when="`--chat-template-path` is given", must="`--tito-model` is `default`")
 def template_or_family(at: Situation) -> str | None:
-    """Take the template of one of the two."""
+    """A named family brings a chat template of its own, so that a second one would contradict it."""
     model = at.settings.model
     if model.chat_template_path is None or model.tito_model == "default":
         return None
@@ -68,7 +68,7 @@ def template_or_family(at: Situation) -> str | None:
 
 @rule(when="`--chat-template-path` is given", must="there is such a file")
 def template_exists(at: Situation) -> str | None:
-    """Have the template that is named."""
+    """The template is read at start, before any turn is rendered."""
     path = at.settings.model.chat_template_path
     if path is None or Path(path).is_file():
         return None
@@ -80,7 +80,7 @@ def template_exists(at: Situation) -> str | None:
     must="no argument contradicts the family's, and each is the template's to take",
 )
 def template_arguments(at: Situation) -> str | None:
-    """Let the family keep earlier messages as they are."""
+    """A family fixes some template arguments, because with other values earlier turns would be rendered anew."""
     family = FAMILIES.get(at.settings.model.tito_model)
     if family is None:
         return None
@@ -91,7 +91,7 @@ def template_arguments(at: Situation) -> str | None:
 
 @rule(when="`--render-tools engine` is given", must="`--engine` is not vllm")
 def tools_of_engine(at: Situation) -> str | None:
-    """Render tools in a form that the engine has."""
+    """This form of tools is that of SGLang's chat route; vLLM renders tools differently."""
     is_vllm = at.settings.engine.engine is EngineKind.VLLM
     if at.settings.model.render_tools is not RenderTools.ENGINE or not is_vllm:
         return None
@@ -103,21 +103,21 @@ def tools_of_engine(at: Situation) -> str | None:
 
 @rule(when="always", must="`--session-message-matcher` is a matcher or an import path")
 def matcher_known(at: Situation) -> str | None:
-    """Know the matcher."""
+    """The matcher decides which stored turn a request continues, and an unknown name decides nothing."""
     name = at.settings.history.session_message_matcher.replace(":", ".")
     return _find_unknown("session_message_matcher", name, MATCHERS)
 
 
 @rule(when="always", must="`--session-sample-picker-path` is a picker or an import path")
 def picker_known(at: Situation) -> str | None:
-    """Know the picker."""
+    """The picker decides which leaves become samples, and an unknown name picks none."""
     name = at.settings.history.session_sample_picker_path
     return _find_unknown("session_sample_picker_path", name, PICKERS)
 
 
 @rule(when="always", must="`--session-sample-postprocessor-path` is a postprocessor or an import path")
 def postprocessor_known(at: Situation) -> str | None:
-    """Know the postprocessor."""
+    """The postprocessor finishes every sample, and an unknown name finishes none."""
     name = at.settings.history.session_sample_postprocessor_path
     return _find_unknown("session_sample_postprocessor_path", name, POSTPROCESSORS)
 

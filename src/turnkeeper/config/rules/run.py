@@ -18,7 +18,7 @@ JUDGED = frozenset(
 
 @rule(when="a trainer's namespace turns a session server on", must="it has `pause_generation_mode`")
 def pause_mode_given(at: Situation) -> str | None:
-    """Know how the trainer pauses: no default is safe."""
+    """The pause mode decides which routing rows a turn asks for, and a wrong guess makes wrong samples."""
     if at.entry is Entry.SERVE or not at.has_session_server or at.is_given("pause_generation_mode"):
         return None
     return (
@@ -29,7 +29,7 @@ def pause_mode_given(at: Situation) -> str | None:
 
 @rule(when="a session server is on", must="`--partial-rollout` is off")
 def partial_rollout(at: Situation) -> str | None:
-    """Keep unfinished sessions where they are."""
+    """An unfinished session lives in the session server and cannot be recycled through the data buffer."""
     if not at.has_session_server or not at.settings.trainer.partial_rollout:
         return None
     return (
@@ -41,7 +41,7 @@ def partial_rollout(at: Situation) -> str | None:
 
 @rule(when="the session server is v2", must="`--group-rm` is off")
 def tree_group_rm(at: Situation) -> str | None:
-    """Reward what a tree gives."""
+    """A tree gives several samples for a session, and a group reward expects one."""
     if not _is_tree(at) or not at.settings.trainer.group_rm:
         return None
     return (
@@ -52,7 +52,7 @@ def tree_group_rm(at: Situation) -> str | None:
 
 @rule(when="the session server is v2", must="`--recompute-logprobs-via-prefill` is off")
 def tree_recompute(at: Situation) -> str | None:
-    """Recompute what a tree gives."""
+    """A tree gives several samples for a session, and the recomputation of logprobs expects one."""
     if not _is_tree(at) or not at.settings.trainer.recompute_logprobs_via_prefill:
         return None
     return (
@@ -67,7 +67,7 @@ def tree_recompute(at: Situation) -> str | None:
     severity=Severity.WARNING,
 )
 def retract_replay(at: Situation) -> str | None:
-    """Say what full rows cost."""
+    """In mode retract every reply carries the routing rows of its whole conversation, which can become very large."""
     is_replay = at.has_session_server and at.settings.routing.use_rollout_routing_replay
     if not is_replay or at.settings.engine.pause_generation_mode is not PauseMode.RETRACT:
         return None
@@ -85,7 +85,7 @@ def retract_replay(at: Situation) -> str | None:
     severity=Severity.WARNING,
 )
 def colocated_in_place(at: Situation) -> str | None:
-    """Say that engines must be idle to give their memory back."""
+    """An engine gives its memory back only when it is idle, and mode in_place leaves requests on it."""
     is_colocated = at.has_session_server and at.settings.trainer.colocate
     if not is_colocated or at.settings.engine.pause_generation_mode is not PauseMode.IN_PLACE:
         return None
@@ -97,7 +97,7 @@ def colocated_in_place(at: Situation) -> str | None:
 
 @rule(when="`--fully-async` is on", must="`--pause-generation-mode` is not abort")
 def fully_async_abort(at: Situation) -> str | None:
-    """Do not end what never rests."""
+    """Pause mode abort would end every request at each update of a fully-async run."""
     is_abort = at.settings.engine.pause_generation_mode is PauseMode.ABORT
     return _find_fully_async(
         at,
@@ -109,21 +109,21 @@ def fully_async_abort(at: Situation) -> str | None:
 
 @rule(when="`--fully-async` is on", must="`--partial-rollout` is off")
 def fully_async_partial_rollout(at: Situation) -> str | None:
-    """Recycle nothing that goes on."""
+    """Requests of a fully-async run go on over weight updates, so there is nothing to recycle."""
     is_on = at.settings.trainer.partial_rollout
     return _find_fully_async(at, is_on, "--partial-rollout", "its requests go on over updates, and none is recycled")
 
 
 @rule(when="`--fully-async` is on", must="`--colocate` is off")
 def fully_async_colocate(at: Situation) -> str | None:
-    """Give generation devices of its own."""
+    """In a fully-async run engines generate while the trainer trains, so the two cannot share devices."""
     is_on = at.settings.trainer.colocate
     return _find_fully_async(at, is_on, "--colocate", "engines must generate while the trainer trains")
 
 
 @rule(when="`--fully-async` is on", must="`--recompute-logprobs-via-prefill` is off")
 def fully_async_recompute(at: Situation) -> str | None:
-    """Recompute only under the weights that sampled."""
+    """By the time of the prefill the engines of a fully-async run may have other weights than those that sampled."""
     return _find_fully_async(
         at,
         at.settings.trainer.recompute_logprobs_via_prefill,
@@ -137,7 +137,7 @@ def fully_async_recompute(at: Situation) -> str | None:
     must="`--partial-rollout` is on",
 )
 def mask_without_partial(at: Situation) -> str | None:
-    """Refuse what would do nothing."""
+    """Only recycled samples can be masked, and without partial rollouts there are none."""
     return _find_idle_mask(at) if at.entry is Entry.SERVE else None
 
 
@@ -147,7 +147,7 @@ def mask_without_partial(at: Situation) -> str | None:
     severity=Severity.WARNING,
 )
 def mask_without_partial_trainer(at: Situation) -> str | None:
-    """Say that it does nothing."""
+    """Only recycled samples can be masked, and without partial rollouts there are none."""
     return _find_idle_mask(at) if at.entry is Entry.TRAINER else None
 
 

@@ -22,7 +22,7 @@ _NEVER_FORWARDED = {
 
 @rule(when="`--use-session-server` is given", must="its value is v1 or v2")
 def version_known(at: Situation) -> str | None:
-    """Know the version."""
+    """There are two kinds of session server: v1 keeps one line of turns, v2 a tree."""
     version = at.settings.server.use_session_server
     if version in (None, "v1", "v2"):
         return None
@@ -34,7 +34,7 @@ def version_known(at: Situation) -> str | None:
 
 @rule(when="on `turnkeeper serve`", must="no option is given that only steers a trainer")
 def trainer_option(at: Situation) -> str | None:
-    """Refuse what a server never reads."""
+    """Such an option has no effect on a session server and would be believed to have one."""
     if at.entry is not Entry.SERVE:
         return None
     given = [
@@ -47,7 +47,7 @@ def trainer_option(at: Situation) -> str | None:
 
 @rule(when="on `turnkeeper serve`", must="there is a `--backend-url`")
 def engine_given(at: Situation) -> str | None:
-    """Have an engine."""
+    """A session server generates nothing itself."""
     if at.entry is not Entry.SERVE or at.settings.engine.backend_url:
         return None
     return "no engine to generate with: set --backend-url, for example --backend-url http://127.0.0.1:30000"
@@ -55,7 +55,7 @@ def engine_given(at: Situation) -> str | None:
 
 @rule(when="`--backend-url` is given", must="each is an http or https address")
 def engine_address(at: Situation) -> str | None:
-    """Have addresses that can be called."""
+    """Engines and routers are called over HTTP."""
     bad = [url for url in at.settings.engine.backend_url if not _is_address(url)]
     if not bad:
         return None
@@ -64,7 +64,7 @@ def engine_address(at: Situation) -> str | None:
 
 @rule(when="`--engine-api-key` or `--engine-api-key-file` is given", must="there is one key that a header can hold")
 def engine_key(at: Situation) -> str | None:
-    """Have one key for the engines; no message shows it."""
+    """Every engine is sent one key, in a header that holds printable ASCII characters without spaces."""
     engine = at.settings.engine
     if engine.engine_api_key is not None and engine.engine_api_key_file is not None:
         return "--engine-api-key and --engine-api-key-file both give the key for the engines: leave one out"
@@ -82,7 +82,7 @@ def engine_key(at: Situation) -> str | None:
 
 @rule(when="`--api-key` or `--api-key-file` is given", must="each key is one that a header can hold")
 def server_keys(at: Situation) -> str | None:
-    """Have keys that clients can send; no message shows one."""
+    """Clients send a key in a header, which holds printable ASCII characters without spaces."""
     server = at.settings.server
     try:
         keys = () if server.api_key_file is None else read_keys(server.api_key_file)
@@ -95,7 +95,7 @@ def server_keys(at: Situation) -> str | None:
 
 @rule(when="`--forward-field` is given", must="each is a field on no list")
 def forwarded_fields(at: Situation) -> str | None:
-    """Forward only what has no rule of its own."""
+    """The server already forwards, fixes or refuses the fields on its list, so the option could only contradict it."""
     problems = [
         f"--forward-field {name}: {_FORWARDED_ALREADY if is_reaching(row) else _NEVER_FORWARDED[row.use]}"
         for name in at.settings.engine.forward_field
@@ -106,7 +106,7 @@ def forwarded_fields(at: Situation) -> str | None:
 
 @rule(when="`--pass-through` is given", must="each is a GET or POST route that neither generates nor controls")
 def passed_through(at: Situation) -> str | None:
-    """Open only what harms nobody."""
+    """Through other routes agents could generate tokens that no turn records, or steer the engines of everybody."""
     problems = [
         f"--pass-through {route!r}: {problem}"
         for route in at.settings.server.pass_through
@@ -133,7 +133,7 @@ def _is_address(url: str) -> bool:
 
 @rule(when="always", must="`--session-server-port` has one value")
 def one_port(at: Situation) -> str | None:
-    """Start at one port."""
+    """The processes of a server listen on consecutive ports from one start port."""
     ports = at.settings.server.session_server_port
     if len(ports) == 1:
         return None
@@ -145,14 +145,14 @@ def one_port(at: Situation) -> str | None:
 
 @rule(when="always", must="`--session-server-workers` is at least 1")
 def some_workers(at: Situation) -> str | None:
-    """Have a process that serves."""
+    """Without a process nobody serves."""
     workers = at.settings.server.session_server_workers
     return f"--session-server-workers {workers}: at least 1 process must serve" if workers < 1 else None
 
 
 @rule(when="always", must="the last worker's port is at most 65535")
 def ports_exist(at: Situation) -> str | None:
-    """Have a port for each worker."""
+    """Every process needs a port of its own, and there is none above 65535."""
     first, workers = at.settings.server.session_server_port[0], at.settings.server.session_server_workers
     last = first + workers - 1
     if first == 0 or last <= _HIGHEST_PORT:
@@ -165,7 +165,7 @@ def ports_exist(at: Situation) -> str | None:
 
 @rule(when="always", must="`--engine-timeout` and `--gate-timeout` < `--request-timeout` < `--drain-timeout`")
 def timeouts_nest(at: Situation) -> str | None:
-    """Let what contains outlast what it contains."""
+    """An outer timeout must be longer than those it encloses."""
     pairs = (
         ("engine_timeout", "request_timeout"),
         ("gate_timeout", "request_timeout"),
