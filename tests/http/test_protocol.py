@@ -3,16 +3,21 @@
 1. The body of a turn arrives, however its bytes are cut, with a length or in chunks; the connection stays usable.
 2. An offer is left out of the headers, and nothing else is.
 3. CONNECT and what is no HTTP are a 400 that ends the connection.
+4. uvicorn has the names that the protocol stands on, and its version is one of those that the project allows.
 """
 
 import asyncio
+import re
+from importlib.metadata import version
+from pathlib import Path
 
 import orjson
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from httpkit import Site, running_site
 from servicekit import user
-from turnkeeper.http.protocol import drop_offer
+from turnkeeper.http.protocol import UVICORN_NAMES, drop_offer
 
 BODY = orjson.dumps({"messages": [user("a")]})
 OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\n"
@@ -89,3 +94,18 @@ async def test_what_is_not_served_is_refused(data: bytes) -> None:
 )
 def test_an_offer_alone_is_left_out(given: list[tuple[bytes, bytes]], kept: list[tuple[bytes, bytes]]) -> None:
     assert drop_offer(given) == kept
+
+
+@pytest.mark.parametrize("name", UVICORN_NAMES)
+def test_uvicorn_has_the_name(name: str) -> None:
+    set_by = (HttpToolsProtocol.__init__, HttpToolsProtocol.on_message_begin)
+    assert hasattr(HttpToolsProtocol, name) or any(name in method.__code__.co_names for method in set_by)
+
+
+def test_uvicorn_has_a_version_that_the_project_allows() -> None:
+    pinned = re.search(
+        r"uvicorn\[standard\]>=([\d.]+),<([\d.]+)", (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    )
+    assert pinned is not None
+    lowest, bound = ([int(part) for part in text.split(".")] for text in pinned.groups())
+    assert lowest <= [int(part) for part in version("uvicorn").split(".")[:2]] < bound

@@ -1,22 +1,28 @@
 """HTTP/1.1 on a connection: uvicorn's protocol, which also reads requests that offer an upgrade.
 
-Java's own HTTP client offers HTTP/2 with each first request (``Upgrade: h2c``). A server may ignore that (RFC 9110,
-7.8) and answer in HTTP/1.1, but the parser ends such a message behind its head and never gives its body out. So the
-head is put to a new parser without the offer, and the rest of the bytes behind it.
+Java's own HTTP client, and with it agents on the JVM, offers HTTP/2 in its requests (``Upgrade: h2c``). A server may
+ignore the offer (RFC 9110, 7.8) and answer in HTTP/1.1, but httptools ends such a message behind its head and never
+gives its body out. So the head is put to a new parser without the offer, and the rest of the bytes behind it.
+
+This stands on names that uvicorn promises to nobody (`UVICORN_NAMES`). ``pyproject.toml`` bounds its version, and the
+tests hold the names.
 """
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+UVICORN_NAMES = ("_unset_keepalive_if_required", "_should_upgrade", "send_400_response", "parser", "url", "headers")
+"""The methods and attributes of uvicorn's protocol that are called, overridden or set here."""
+
 _OFFERED = frozenset({b"upgrade", b"http2-settings"})
-"""Headers, and names in ``Connection``, that make an offer."""
+"""The headers, and the names in ``Connection``, by which a client offers an upgrade."""
 
 
 class HttpProtocol(HttpToolsProtocol):
     """One connection."""
 
     def data_received(self, data: bytes) -> None:
-        """Take in what came."""
+        """Parse bytes that arrived on the connection."""
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -26,11 +32,11 @@ class HttpProtocol(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
 
     def _should_upgrade(self) -> bool:
-        """Keep uvicorn from taking the message for complete: its body comes with the next parser."""
+        """Answer yes, so that uvicorn does not take the message for complete: its body comes with the next parser."""
         return True
 
     def _decline(self, rest: bytes) -> None:
-        """Read the message anew as one without an offer, and what came behind its head."""
+        """Parse the message again as one without an offer, and then the bytes that came behind its head."""
         method = self.parser.get_method()
         if method == b"CONNECT":  # it makes a tunnel, and names no path
             self.send_400_response("CONNECT is not served.")
