@@ -1,6 +1,7 @@
 """Headers of requests and of errors.
 
-1. The key of a session is a bearer token or an ``x-api-key``; only headers of harnesses are kept.
+1. The key of a session is a bearer token or an ``x-api-key``; only headers of harnesses are kept, at most
+   256 characters of each.
 2. 429 and a passing 503 say when to retry; what stays refused says not to; a final abort says not to.
 """
 
@@ -22,6 +23,7 @@ from turnkeeper.errors import (
 from turnkeeper.http.headers import (
     build_error_headers,
     list_session_keys,
+    read_marks,
     read_session_key,
     select_harness_headers,
 )
@@ -48,6 +50,16 @@ def test_a_client_may_send_both_keys() -> None:
 
 def test_only_headers_of_harnesses_are_kept() -> None:
     assert select_harness_headers({"session-id": "a", "cookie": "b"}) == {"session-id": "a"}
+
+
+def test_a_long_header_is_kept_short_and_stays_itself() -> None:
+    long, other = "a" * 5000, "a" * 4999 + "b"
+    kept = [select_harness_headers({"session-id": each})["session-id"] for each in (long, other)]
+    assert kept[0] != kept[1]
+    assert kept[0] == select_harness_headers({"session-id": long})["session-id"]
+    assert {len(each) for each in kept} == {256}
+    assert len(read_marks({"idempotency-key": long}).key) == 256
+    assert read_marks({"idempotency-key": "a" * 256}).key == "a" * 256
 
 
 NO_RETRY = {"x-should-retry": "false"}

@@ -20,6 +20,7 @@ from turnkeeper.engines import GenerateRequest, Generation
 from turnkeeper.errors import CapacityError
 from turnkeeper.routing import RoutingRows, encode_rows
 from turnkeeper.samples import decode_samples
+from turnkeeper.service.footprint import SESSION_BYTES
 from turnkeeper.service.spill import write_rows
 
 CONFIG = {"num_hidden_layers": 4, "num_experts_per_tok": 2, "num_experts": 8}
@@ -131,7 +132,7 @@ async def test_a_session_that_ends_while_its_rows_move_leaves_the_account_at_not
 
 
 async def test_relief_looks_only_at_sessions_with_rows_in_memory() -> None:
-    kit = build_routing_kit(max_memory_bytes=1)
+    kit = build_routing_kit(max_memory_bytes=3 * SESSION_BYTES)
     sessions = [kit.create() for _ in range(3)]
     for session_id in sessions:
         await kit.say(session_id, [user("a")], "first")

@@ -94,6 +94,11 @@ class Forest:
         assert ids is not None
         return ids
 
+    @property
+    def joined_bytes(self) -> int:
+        """What the paths that are held joined take in memory."""
+        return self._path_ids.size_bytes
+
     def segment(self, turn_id: TurnId) -> tuple[NormalMessage, ...]:
         """What the turn adds to its path as the matchers see it: its messages, then its completion's. Call ids are
         those that the agent was shown."""

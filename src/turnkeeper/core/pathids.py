@@ -47,6 +47,12 @@ class PathIds:
     def __init__(self) -> None:
         self._places: OrderedDict[TurnId, _Place] = OrderedDict()
 
+    @property
+    def size_bytes(self) -> int:
+        """What the buffers take in memory, room to grow included."""
+        buffers = {id(place.buffer): place.buffer.ids.nbytes for place in self._places.values()}
+        return sum(buffers.values())
+
     def find(self, turn_id: TurnId) -> TokenIds | None:
         """The whole path's ids where they are held joined."""
         place = self._places.get(turn_id)

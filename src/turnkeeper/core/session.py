@@ -11,7 +11,7 @@ The live path moves at commit only. Every change is an event, applied by one met
 Knows no engine, no template, no clock: times come in as arguments and are only kept.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -108,6 +108,11 @@ class Session:
     def closed_as(self) -> str | None:
         """Why it takes no further turns; None while it is open."""
         return self._state.closed_as
+
+    @property
+    def kept_tools(self) -> Collection[JsonObject]:
+        """The definitions of its tools, each once, in the order in which requests first brought them."""
+        return self._tools.values()
 
     @property
     def in_flight(self) -> int:

@@ -4,7 +4,11 @@ Headers between the server and its engines are the engines' own matter.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import blake2b
 
+from turnkeeper.core.idempotency import read_retry_marks
+from turnkeeper.core.turn import RetryMarks
 from turnkeeper.errors import TurnkeeperError, UnsupportedEncodingError
 
 HARNESS_HEADERS = (
@@ -22,9 +26,27 @@ TRACE_HEADERS = ("x-request-id", "x-correlation-id", "traceparent", "tracestate"
 """Headers that go along to the engine."""
 
 
+KEPT_CHARACTERS = 256
+"""How much of one header is kept with a turn: names of conversations and idempotency keys have a few dozen."""
+
+
+def shorten(value: str) -> str:
+    """A header's value as it is kept: a longer one is cut and ends with its digest, so that two values stay two."""
+    if len(value) <= KEPT_CHARACTERS:
+        return value
+    digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{value[: KEPT_CHARACTERS - len(digest) - 1]}~{digest}"
+
+
 def select_harness_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers that name a conversation."""
-    return {name: headers[name] for name in HARNESS_HEADERS if name in headers}
+    return {name: shorten(headers[name]) for name in HARNESS_HEADERS if name in headers}
+
+
+def read_marks(headers: Mapping[str, str]) -> RetryMarks:
+    """What the headers say of a retry."""
+    marks = read_retry_marks(headers)
+    return replace(marks, key=shorten(marks.key))
 
 
 def select_trace_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,6 @@ import contextlib
 from dataclasses import dataclass, replace
 from functools import partial
 
-from turnkeeper.core.idempotency import read_retry_marks
 from turnkeeper.core.turn import TurnRequest
 from turnkeeper.dialects import AgentCall, Dialect, ParseContext, ReplyStream, StreamStart
 from turnkeeper.dialects.jsonbody import encode_json, parse_object
@@ -20,7 +19,13 @@ from turnkeeper.dialects.sse import STREAM_HEADERS
 from turnkeeper.errors import AuthenticationError, SessionNotFoundError
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain, explain
-from turnkeeper.http.headers import list_session_keys, read_session_key, select_harness_headers, select_trace_headers
+from turnkeeper.http.headers import (
+    list_session_keys,
+    read_marks,
+    read_session_key,
+    select_harness_headers,
+    select_trace_headers,
+)
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.waiter import ClientGoneError, Waiter
 
@@ -56,7 +61,7 @@ class TurnHandler:
             call.request,
             headers=select_harness_headers(exchange.headers),
             trace=select_trace_headers(exchange.headers),
-            retry=read_retry_marks(exchange.headers),
+            retry=read_marks(exchange.headers),
             wants_text=call.wants_stream,
         )
 

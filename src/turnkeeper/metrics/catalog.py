@@ -39,7 +39,7 @@ def _histogram(name: str, text: str, *labels: str) -> MetricRow:
 
 METRICS: tuple[MetricRow, ...] = (
     _gauge("turnkeeper_sessions", "Sessions that are open."),
-    _gauge("turnkeeper_session_bytes", "Memory that the turns of all sessions take."),
+    _gauge("turnkeeper_session_bytes", "Memory that all sessions take, every part of them."),
     _gauge("turnkeeper_spilled_bytes", "Routing rows of idle sessions that were moved to disk."),
     _gauge("turnkeeper_requests_in_flight", "Requests of agents that are being answered."),
     _gauge("turnkeeper_turns_in_flight", "Engine calls that run, or wait for their agent to come back."),

@@ -8,14 +8,23 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
 
 from turnkeeper.clock import Clock
 from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.session import Session
 from turnkeeper.core.turn import Turn
 from turnkeeper.ids import SessionId, TurnId
-from turnkeeper.jsontypes import JsonObject, is_array, is_object
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.service.footprint import (
+    EVENT_BYTES,
+    Part,
+    measure_pending,
+    measure_rows,
+    measure_settings,
+    measure_turn,
+    measure_value,
+)
 from turnkeeper.service.in_flight import TurnInFlight
 from turnkeeper.service.publish import Publisher
 from turnkeeper.service.settings import NewSession
@@ -72,15 +81,18 @@ class SessionEntry:
     """How many turns, from the first on, have their rows on disk."""
     spilled_bytes: int = 0
     """What those rows take on disk."""
-    size_bytes: int = 0
-    """What its turns take in memory."""
-    row_bytes: int = 0
-    """What of ``size_bytes`` are routing rows."""
+    held: dict[Part, int] = field(default_factory=lambda: dict.fromkeys(Part, 0))
+    """What each part of it takes in memory, in bytes."""
     is_released: bool = False
     """Whether the session ended, so that nothing counts for it any more."""
+    _measured_tools: int = 0
     _recording: asyncio.Lock = field(default_factory=asyncio.Lock)
     _recordings: int = 0
     _after_recording: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+    def __post_init__(self) -> None:
+        """Count what it takes without turns."""
+        self._hold(Part.SETTINGS, measure_settings(self.settings))
 
     @property
     def is_idle(self) -> bool:
@@ -95,13 +107,15 @@ class SessionEntry:
         """Note that a request ended just now: the time to live begins anew."""
         self.used_at = self.clock.now()
         self.memory.movable.pop(self.id, None)
-        if self.row_bytes:
+        if self.held[Part.ROWS]:
             self.memory.movable[self.id] = self
+        self._hold(Part.PATHS, self.session.forest.joined_bytes)
 
     def publish(self) -> None:
         """Hand on the events that happened since the last time."""
         events = self.session.events
         start, self.published = self.published, len(events)
+        self._hold(Part.EVENTS, len(events) * EVENT_BYTES)
         for event in events[start:]:
             self.publisher.publish(self.id, event)
 
@@ -113,8 +127,11 @@ class SessionEntry:
         """Note a committed turn for retries and for the memory account."""
         self.by_digest.setdefault(turn.request.digest, []).append(turn.id)
         self.by_response[turn.completion.response_id] = turn.id
-        rows = turn.completion.rows
-        self._grow(measure_turn(turn), 0, rows.size_bytes if rows is not None else 0)
+        self._grow(Part.TURNS, measure_turn(turn))
+        self._grow(Part.ROWS, measure_rows(turn))
+        fresh = islice(self.session.kept_tools, self._measured_tools, None)
+        self._grow(Part.TOOLS, sum(map(measure_value, fresh)))
+        self._measured_tools = len(self.session.kept_tools)
 
     def note_written(self, turn_id: TurnId, *, was_written: bool) -> None:
         """Note that the reply of a turn was written to a client in full, or cut off."""
@@ -159,14 +176,52 @@ class SessionEntry:
 
     # Memory.
 
+    @property
+    def size_bytes(self) -> int:
+        """What all of it takes in memory."""
+        return sum(self.held.values())
+
+    @property
+    def turn_bytes(self) -> int:
+        """What its turns take in memory, whatever else is held to read them faster."""
+        return sum(self.held[part] for part in (Part.TURNS, Part.TOOLS, Part.ROWS))
+
+    def add_in_flight(self, turn: TurnInFlight) -> None:
+        """Note a turn in flight."""
+        self.in_flight[turn.pending.number] = turn
+        self.grow_in_flight(turn, measure_pending(turn.pending))
+
+    def grow_in_flight(self, turn: TurnInFlight, size_bytes: int) -> None:
+        """Note that a turn in flight takes more."""
+        if turn.pending.number in self.in_flight:
+            turn.held_bytes += size_bytes
+            self._grow(Part.IN_FLIGHT, size_bytes)
+
+    def remove_in_flight(self, turn: TurnInFlight) -> None:
+        """Note that a turn is not in flight any more."""
+        if self.in_flight.pop(turn.pending.number, None) is not None:
+            self._grow(Part.IN_FLIGHT, -turn.held_bytes)
+
+    def note_mismatches(self, leaf: TurnId, found: list[JsonObject] | None) -> None:
+        """Keep what was found of the path that ends with a turn."""
+        before = self.mismatches.get(leaf)
+        self.mismatches[leaf] = found
+        self._grow(Part.MISMATCHES, measure_value(found) - (measure_value(before) if before is not None else 0))
+
     def note_spilled(self, turns: int, size_bytes: int) -> None:
         """Note that the rows of the first turns are on disk now."""
         self.spilled_turns = turns
-        self._grow(-size_bytes, size_bytes, -size_bytes)
+        self._grow(Part.ROWS, -size_bytes)
+        if not self.is_released:
+            self.spilled_bytes += size_bytes
+            self.memory.spilled_bytes += size_bytes
 
     def release(self) -> None:
         """The session ended: it takes nothing any more, whatever is still being moved or recorded for it."""
-        self._grow(-self.size_bytes, -self.spilled_bytes, -self.row_bytes)
+        self.memory.used_bytes -= self.size_bytes
+        self.memory.spilled_bytes -= self.spilled_bytes
+        self.held = dict.fromkeys(Part, 0)
+        self.spilled_bytes = 0
         self.is_released = True
         self.memory.movable.pop(self.id, None)
 
@@ -175,34 +230,10 @@ class SessionEntry:
         turns = self.session.forest.turns[self.collected_turns :]
         return sum(len(turn.completion.ids) for turn in turns)
 
-    def _grow(self, in_memory: int, on_disk: int, rows: int) -> None:
-        if self.is_released:
-            return
-        self.size_bytes += in_memory
-        self.spilled_bytes += on_disk
-        self.row_bytes += rows
-        self.memory.used_bytes += in_memory
-        self.memory.spilled_bytes += on_disk
+    def _grow(self, part: Part, by: int) -> None:
+        self._hold(part, self.held[part] + by)
 
-
-_PLACE_BYTES, _PAIR_BYTES = 48, 120
-"""A tuple, and a pair of a whole number and a double with its place in one, as CPython holds them."""
-
-
-def measure_turn(turn: Turn) -> int:
-    """What a turn takes in memory, in bytes: arrays exactly, texts by their length, the rest by a constant."""
-    completion = turn.completion
-    arrays = turn.prompt.ids.nbytes + completion.ids.nbytes + completion.logprobs.nbytes
-    rows = completion.rows.size_bytes if completion.rows is not None else 0
-    indexer = completion.indexer_rows.nbytes if completion.indexer_rows is not None else 0
-    texts = sum(_measure_text(message) for message in (*turn.messages, completion.message))
-    tops = sum(_PLACE_BYTES + _PAIR_BYTES * len(place) for place in completion.top_logprobs or ())
-    return arrays + rows + indexer + texts + tops + 2048
-
-
-def _measure_text(value: Any) -> int:
-    if isinstance(value, str):
-        return len(value) + 50
-    if is_object(value):
-        return sum(_measure_text(item) for item in value.values()) + 100
-    return sum(_measure_text(item) for item in value) + 60 if is_array(value) else 30
+    def _hold(self, part: Part, size_bytes: int) -> None:
+        if not self.is_released:
+            self.memory.used_bytes += size_bytes - self.held[part]
+            self.held[part] = size_bytes

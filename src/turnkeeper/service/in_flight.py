@@ -22,6 +22,7 @@ from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.turn import Turn
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.generation import TurnProgress
+from turnkeeper.service.footprint import measure_text
 from turnkeeper.service.losses import list_losses
 from turnkeeper.service.waiter import ClientGoneError, RecordedReply, TextDelta, Waiter
 
@@ -95,7 +96,9 @@ class TurnInFlight:
         self._waiters: list[Waiter] = []
         self._ready = asyncio.Event()
         self._timer: asyncio.Task[None] | None = None
-        entry.in_flight[pending.number] = self
+        self.held_bytes = 0
+        """What the turn takes in memory, as its session counts it."""
+        entry.add_in_flight(self)
 
     @property
     def is_over(self) -> bool:
@@ -148,6 +151,7 @@ class TurnInFlight:
     def add_text(self, delta: TextDelta) -> None:
         """Hand on text while it is generated."""
         self.texts.append(delta)
+        self.entry.grow_in_flight(self, measure_text(delta))
         for waiter in self._waiters:
             waiter.wake()
 
@@ -234,7 +238,7 @@ class TurnInFlight:
 
     def _leave(self) -> None:
         self._stop_timer()
-        self.entry.in_flight.pop(self.pending.number, None)
+        self.entry.remove_in_flight(self)
         self.entry.touch()
         self.entry.publish()
 

@@ -23,7 +23,7 @@ async def compare_paths(
     found: dict[TurnId, list[JsonObject]] = {}
     for leaf in leaves:
         if leaf not in entry.mismatches:
-            entry.mismatches[leaf] = await _compare(renderer, entry, leaf)
+            entry.note_mismatches(leaf, await _compare(renderer, entry, leaf))
         entries = entry.mismatches[leaf]
         if entries is not None:
             found[leaf] = entries

@@ -115,7 +115,7 @@ class SessionReader:
             "sampling_params": dict(entry.settings.pins),
             "on_truncated": str(entry.session.policy.on_truncated),
             **({"evaluation": True} if entry.settings.evaluation else {}),
-            "bytes": entry.size_bytes,
+            "bytes": entry.turn_bytes,
         }
         return build_metadata(
             entry.session,

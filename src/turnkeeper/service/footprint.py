@@ -1,0 +1,132 @@
+"""What a session takes in memory, part by part: the one list of what an agent or a trainer can make grow.
+
+Arrays are measured exactly, texts by their length, every other value by a constant. Each part is kept up to date while
+it changes (``SessionEntry``), so that no request pays for a whole session; `measure_session` measures all of it anew.
+Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, cast
+
+from turnkeeper.core.pending import PendingTurn
+from turnkeeper.core.turn import Turn
+from turnkeeper.jsontypes import is_array
+from turnkeeper.service.settings import NewSession
+from turnkeeper.service.waiter import TextDelta
+
+if TYPE_CHECKING:
+    from turnkeeper.service.entry import SessionEntry
+
+
+class Part(StrEnum):
+    """A part of a session."""
+
+    SETTINGS = "settings"
+    """The session itself, with the metadata and the pins of whoever created it."""
+    TURNS = "turns"
+    """Its turns but for their routing rows and tools: messages, ids, log-probabilities, what their requests asked for,
+    harness headers and idempotency keys, marks, differences that were accepted."""
+    TOOLS = "tools"
+    """The definitions of its tools, each of which is held once."""
+    ROWS = "rows"
+    """The routing rows of its turns that are in memory; on disk they count apart."""
+    PATHS = "paths"
+    """The ids of the paths that are held joined."""
+    MISMATCHES = "mismatches"
+    """What was found where ids and messages of a path were compared."""
+    EVENTS = "events"
+    """Its events: a call that was given up, a reply that was delivered."""
+    IN_FLIGHT = "in_flight"
+    """The requests of turns in flight, and the text that was generated for them so far."""
+
+
+SESSION_BYTES, TURN_BYTES, EVENT_BYTES, MESSAGE_BYTES = 5120, 4096, 256, 1024
+"""What a session, a turn, an event and a message of a request take by themselves, without any text."""
+
+_PLACE_BYTES, _PAIR_BYTES = 48, 120
+"""A tuple, and a pair of a whole number and a double with its place in one, as CPython holds them."""
+
+
+def measure_session(entry: "SessionEntry") -> Mapping[Part, int]:
+    """Every part of a session, measured anew."""
+    session, turns = entry.session, entry.session.forest.turns
+    return {
+        Part.SETTINGS: measure_settings(entry.settings),
+        Part.TURNS: sum(map(measure_turn, turns)),
+        Part.TOOLS: sum(map(measure_value, session.kept_tools)),
+        Part.ROWS: sum(map(measure_rows, turns[entry.spilled_turns :])),
+        Part.PATHS: session.forest.joined_bytes,
+        Part.MISMATCHES: sum(measure_value(found) for found in entry.mismatches.values()),
+        Part.EVENTS: len(session.events) * EVENT_BYTES,
+        Part.IN_FLIGHT: sum(
+            measure_pending(turn.pending) + sum(map(measure_text, turn.texts)) for turn in entry.in_flight.values()
+        ),
+    }
+
+
+def measure_settings(settings: NewSession) -> int:
+    """What a session takes before its first turn."""
+    return SESSION_BYTES + measure_value(settings.metadata) + measure_value(dict(settings.pins))
+
+
+def measure_turn(turn: Turn) -> int:
+    """What a turn takes, its routing rows and tools aside."""
+    completion, request = turn.completion, turn.request
+    arrays = turn.prompt.ids.nbytes + completion.ids.nbytes + completion.logprobs.nbytes
+    indexer = completion.indexer_rows.nbytes if completion.indexer_rows is not None else 0
+    tops = sum(_PLACE_BYTES + _PAIR_BYTES * len(place) for place in completion.top_logprobs or ())
+    # Matchers keep the text of a message that came in parts once more, joined.
+    messages = sum(measure_value(message) + _measure_joined(message.get("content")) for message in turn.messages)
+    fields = (request.template_kwargs, request.sampling, request.forwarded, request.headers, completion.meta)
+    said = (request.dropped_fields, request.notes, turn.prompt.template_kwargs, completion.marks)
+    names = (
+        request.model,
+        request.digest,
+        request.retry.key,
+        completion.sampled_ids,
+        turn.rewrite and turn.rewrite.form,
+    )
+    rest = sum(measure_value(value) for value in (completion.message, *fields, *said, *names))
+    accepted = sum(512 + len(each.stored) + len(each.replayed) for each in turn.accepted)
+    return TURN_BYTES + arrays + indexer + tops + messages + rest + accepted
+
+
+def measure_rows(turn: Turn) -> int:
+    """What the routing rows of a turn take, wherever they are."""
+    rows = turn.completion.rows
+    return 0 if rows is None else rows.size_bytes
+
+
+def measure_pending(pending: PendingTurn) -> int:
+    """What the request of a turn in flight takes: all of its messages, however few of them are new."""
+    return sum(
+        MESSAGE_BYTES
+        + len(message.content)
+        + len(message.reasoning)
+        + sum(map(len, message.media))
+        + sum(len(call.arguments) for call in message.calls)
+        for message in pending.query.messages
+    )
+
+
+def measure_text(text: TextDelta) -> int:
+    """What a piece of generated text takes while its turn is in flight."""
+    return _PAIR_BYTES + len(text.reasoning) + len(text.content)
+
+
+def measure_value(value: Any) -> int:
+    """What a JSON value takes, about."""
+    if isinstance(value, str):
+        return len(value) + 50
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[str, Any]", value)
+        return 100 + sum(len(name) + 50 + measure_value(item) for name, item in fields.items())
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[Any]", value)
+        return 60 + sum(measure_value(item) for item in items)
+    return 30
+
+
+def _measure_joined(content: Any) -> int:
+    return measure_value(content) if is_array(content) else 0
