@@ -11,7 +11,7 @@ client that is not installed skips the test.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,7 +93,9 @@ def open_qwen_code(run: Run, folder: Path) -> Desk:
     return _open("qwen-code", "qwen", folder, environment, "--yolo", "--auth-type", "openai")
 
 
-def open_opencode(run: Run, folder: Path, *, context: int = 100000, **settings: object) -> Desk:
+def open_opencode(
+    run: Run, folder: Path, *, context: int = 100000, inputs: Sequence[str] = ("text",), **settings: object
+) -> Desk:
     """Opencode with its settings pinned, so that it asks no host but the session's."""
     file = folder / "opencode.json"
     environment = {
@@ -101,10 +103,12 @@ def open_opencode(run: Run, folder: Path, *, context: int = 100000, **settings: 
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
     }
+    modalities = {"input": inputs, "output": ["text"]}
+    policy = {"limit": {"context": context, "output": 4000}, "attachment": "image" in inputs, "modalities": modalities}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": f"{run.url}/v1", "apiKey": "none"},
-        "models": {"policy": {"limit": {"context": context, "output": 4000}}},
+        "models": {"policy": policy},
     }
     pinned = {
         "autoupdate": False,
@@ -119,7 +123,7 @@ def open_opencode(run: Run, folder: Path, *, context: int = 100000, **settings: 
     return _open("opencode", "opencode", folder, environment, "--model", "turnkeeper/policy")
 
 
-def open_pi(run: Run, folder: Path, *, context_window: int = 100000) -> Desk:
+def open_pi(run: Run, folder: Path, *, context_window: int = 100000, inputs: Sequence[str] = ("text",)) -> Desk:
     """Pi with its ``models.json``."""
     environment = {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1"}
     desk = _open("pi", "pi", folder, environment, "--provider", "turnkeeper", "--model", "policy")
@@ -129,7 +133,7 @@ def open_pi(run: Run, folder: Path, *, context_window: int = 100000) -> Desk:
         "baseUrl": f"{run.url}/v1",
         "api": "openai-completions",
         "apiKey": "none",
-        "models": [{"id": "policy", "contextWindow": context_window, "maxTokens": 4000}],
+        "models": [{"id": "policy", "contextWindow": context_window, "maxTokens": 4000, "input": inputs}],
     }
     (settings / "models.json").write_text(json.dumps({"providers": {"turnkeeper": provider}}))
     return desk
