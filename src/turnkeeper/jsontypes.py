@@ -74,6 +74,15 @@ def encode_json(value: Any) -> bytes:
     ).encode()
 
 
+def encode_for_digest(value: Any) -> bytes:
+    """The bytes that a digest of a JSON value is made of: equal values give equal bytes, in whatever order their keys
+    stand. Python objects that are no JSON are written as their ``repr``."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # whole numbers beyond 64 bits, lone surrogates, foreign objects
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), default=repr).encode()
+
+
 def replace_surrogates(value: Any) -> Any:
     """The same JSON value with each lone surrogate replaced by U+FFFD, in keys too; a pair becomes its character."""
     if isinstance(value, str):

@@ -12,7 +12,6 @@ is equal to the stored one costs one comparison, and takes over its digest. The 
 its reply, where a matcher may know more than the fields: in which form the turns that go on from it brought the reply.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -21,7 +20,7 @@ from typing import Any
 from turnkeeper.core.forest import Forest
 from turnkeeper.core.turn import Turn, TurnRequest
 from turnkeeper.ids import TurnId
-from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.jsontypes import JsonObject, Message, encode_for_digest
 from turnkeeper.matching import Difference, DifferenceKind, IdPairs, Matcher, NormalMessage, Rewrite, normalize
 
 
@@ -71,8 +70,7 @@ def build_query(request: TurnRequest) -> Query:
 
 def digest_context(tools: Iterable[JsonObject], template_kwargs: Mapping[str, Any]) -> str:
     """What a root is rendered with beside its messages: 32 hex digits over tools and template arguments."""
-    text = json.dumps([list(tools), dict(template_kwargs)], sort_keys=True, separators=(",", ":"), default=repr)
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+    return blake2b(encode_for_digest([list(tools), dict(template_kwargs)]), digest_size=16).hexdigest()
 
 
 def find_attach(forest: Forest, query: Query, matcher: Matcher, *, same_context: bool) -> Attach:

@@ -13,7 +13,6 @@ that harness headers tell apart have digests apart: none of them joins, or gets 
     nothing of that digest                                                                     -> new
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +22,7 @@ from typing import Any
 from turnkeeper.core.attach import Query
 from turnkeeper.core.turn import RetryMarks
 from turnkeeper.ids import TurnId
+from turnkeeper.jsontypes import encode_for_digest
 
 RETRY_COUNT_HEADER = "x-stainless-retry-count"
 IDEMPOTENCY_KEY_HEADER = "idempotency-key"
@@ -94,7 +94,7 @@ def digest_request(query: Query, sampling: Mapping[str, Any], agent: str | None 
     hasher = blake2b(f"{query.context_digest}{agent or ''}\0".encode(), digest_size=16)
     for message in query.messages:
         hasher.update(message.digest)
-    hasher.update(json.dumps(dict(sampling), sort_keys=True, default=repr).encode())
+    hasher.update(encode_for_digest(dict(sampling)))
     return hasher.hexdigest()
 
 

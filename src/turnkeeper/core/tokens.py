@@ -42,7 +42,7 @@ def freeze_ids(ids: Iterable[int] | TokenIds) -> TokenIds:
         return NO_TOKENS
     if source.ndim != 1 or source.dtype.kind not in "iu":
         raise ValueError(f"token ids are a flat list of whole numbers, got {source.ndim}-d {source.dtype}")
-    if source.min() < 0 or source.max() > np.iinfo(np.int32).max:
+    if int(np.bitwise_or.reduce(source)) >> 31:  # one pass for both ends: a negative id sets the highest bit
         raise ValueError(f"token ids lie in 0..2**31-1, got {source.min()}..{source.max()}")
     frozen: TokenIds = source.astype(np.int32)
     frozen.setflags(write=False)

@@ -88,6 +88,11 @@ class GenerateRequest:
             raise ValueError(f"routing rows cannot start at {start} in a prompt of {len(self.prompt_ids)} tokens")
 
     @property
+    def expects_payloads(self) -> bool:
+        """Whether routing or indexer rows are asked for."""
+        return self.rows is not None or self.wants_indexer
+
+    @property
     def expects_large_reply(self) -> bool:
         """Whether the reply will bring many megabytes of rows."""
         start = len(self.prompt_ids) if self.rows is None else self.rows.payload_start

@@ -5,19 +5,16 @@ Pure. Knows the members of ``meta_info``, which the chat and the generate wire s
 """
 
 from collections.abc import Sequence
-from math import nan
-from typing import Any, cast
+from typing import cast
 
-import numpy as np
-from numpy.typing import NDArray
-
-from turnkeeper.core.tokens import TokenIds, freeze_ids
+from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import VersionSpan
 from turnkeeper.engines.engine import ABORT, GenerateRequest, Generation
 from turnkeeper.engines.reply import JsonReply, clean_numbers, expect_object
+from turnkeeper.engines.token_logprobs import TokenLogprobs, freeze_whole_numbers, read_token_logprobs
 from turnkeeper.engines.top_logprobs import count_wanted, read_top_logprobs
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.jsontypes import MAX_DEPTH, JsonObject, is_number, is_too_deep
+from turnkeeper.jsontypes import MAX_DEPTH, JsonObject, is_array, is_too_deep
 
 _CUT_META = {
     "output_token_logprobs",
@@ -51,23 +48,15 @@ def build_generation(
     wants_rows = request is None or request.rows is not None
     wants_indexer = request is None or request.wants_indexer
     finish = _read_finish(finish_reason, meta, url)
-    pairs = meta.get("output_token_logprobs")
-    if pairs is None and finish == ABORT:  # aborted before it ran: some builds then leave the lists out
-        pairs = []
-    if not isinstance(pairs, list):
-        raise EngineProtocolError(
-            f"the reply of {url} lacks meta_info.output_token_logprobs, without which a turn has no token ids",
-            hint="the route drops logprobs, or the engine was asked by something that overrides it",
-            url=url,
-        )
+    sampled = reply.sampled or _find_sampled(meta, finish, url)
     top = reply.value
     kept = {key: value for key, value in meta.items() if key not in _CUT_META}
     if is_too_deep(kept):
         raise EngineProtocolError(f"the reply of {url} has meta data nested deeper than {MAX_DEPTH} levels", url=url)
     return Generation(
         message=message,
-        ids=_read_ids(cast(list[Any], pairs), url),
-        logprobs=_read_logprobs(cast(list[Any], pairs)),
+        ids=sampled.freeze_ids(url),
+        logprobs=sampled.freeze_logprobs(),
         finish_reason=finish,
         matched_stop=_read_matched(matched_stop, meta),
         prompt_tokens=_read_prompt_tokens(meta, top.get("usage")),
@@ -80,7 +69,7 @@ def build_generation(
         indexer_topk=reply.take_payload(meta, "indexer_topk") if wants_indexer else None,
         indexer_layers=read_count(meta, "indexer_topk_num_layers"),
         top_logprobs=read_top_logprobs(
-            meta.get("output_top_logprobs"), tokens=len(cast(list[Any], pairs)), wanted=count_wanted(request)
+            meta.get("output_top_logprobs"), tokens=len(sampled.ids), wanted=count_wanted(request)
         ),
         meta=clean_numbers(reply, kept),
         response_id=str(top.get("id") or meta.get("id") or ""),
@@ -89,13 +78,18 @@ def build_generation(
     )
 
 
-def _read_ids(pairs: list[Any], url: str) -> TokenIds:
-    try:
-        return freeze_whole_numbers([pair[1] for pair in pairs])
-    except (TypeError, IndexError, KeyError, ValueError, OverflowError) as error:
+def _find_sampled(meta: JsonObject, finish: str, url: str) -> TokenLogprobs:
+    """The sampled tokens of a reply that was parsed whole."""
+    entries = meta.get("output_token_logprobs")
+    if entries is None and finish == ABORT:  # aborted before it ran: some builds then leave the lists out
+        entries = []
+    if not is_array(entries):
         raise EngineProtocolError(
-            f"output_token_logprobs of {url} holds an entry without a token id: {error}", url=url
-        ) from error
+            f"the reply of {url} lacks meta_info.output_token_logprobs, without which a turn has no token ids",
+            hint="the route drops logprobs, or the engine was asked by something that overrides it",
+            url=url,
+        )
+    return read_token_logprobs(entries, url)
 
 
 def read_ids(values: Sequence[object], url: str) -> TokenIds:
@@ -110,27 +104,6 @@ def read_ids(values: Sequence[object], url: str) -> TokenIds:
         raise EngineProtocolError(
             f"the reply of {url} holds something else than token ids: {error}", url=url
         ) from error
-
-
-def freeze_whole_numbers(values: Sequence[object]) -> TokenIds:
-    """Ids that were parsed from JSON, where ``true``, ``1.0`` and ``"1"`` are none.
-
-    Raises:
-        ValueError: an entry is no whole number, negative, or too large.
-        OverflowError: an entry is too large for any array.
-    """
-    strange = sorted(kind.__name__ for kind in set(map(type, values)) - {int})
-    if strange:
-        raise ValueError(f"token ids are whole numbers, found {', '.join(strange)}")
-    return freeze_ids(cast(Sequence[int], values))
-
-
-def _read_logprobs(pairs: list[Any]) -> NDArray[np.float64]:
-    values = [pair[0] for pair in pairs]
-    if set(map(type, values)) == {float}:  # nearly always; looking at each takes three times as long
-        return np.array(values, dtype=np.float64)
-    numbers = [float(value) if isinstance(value, float) or is_number(value) else nan for value in values]
-    return np.asarray(numbers, dtype=np.float64)
 
 
 def _read_finish(value: object, meta: JsonObject, url: str) -> str:

@@ -17,12 +17,13 @@ first, and a lenient one reads what it refuses.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import orjson
 
+from turnkeeper.engines.token_logprobs import TokenLogprobs, cut_token_logprobs
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.jsontypes import JsonObject, is_number, replace_surrogates
 from turnkeeper.routing import PackedIds
@@ -49,10 +50,15 @@ class ReplyBody:
     is left to the parser.
     """
 
-    def __init__(self) -> None:
-        """Begin with nothing."""
+    def __init__(self, *, holds_payloads: bool = True) -> None:
+        """Begin with nothing.
+
+        Args:
+            holds_payloads: whether payloads were asked for; one that comes all the same then stays in the text.
+        """
         self.text = bytearray()
         self.payloads: list[PackedIds] = []
+        self._holds_payloads = holds_payloads
         self._searched = 0
         self._open: PackedIds | None = None
         self._backslash = b""
@@ -66,6 +72,9 @@ class ReplyBody:
 
     def feed(self, chunk: Bytes | memoryview) -> None:
         """Take the next part of the body."""
+        if not self._holds_payloads:
+            self.text += chunk
+            return
         rest = chunk
         while rest:
             if self._open is None:
@@ -132,6 +141,8 @@ class JsonReply:
     payloads: Sequence[PackedIds] = ()
     is_strict: bool = True
     """Whether it was JSON: then no number in it is NaN or infinite."""
+    sampled: TokenLogprobs | None = None
+    """``output_token_logprobs``, where it was cut out before parsing."""
 
     def take_payload(self, holder: Mapping[str, Any], key: str) -> bytes | PackedIds | None:
         """The payload under a key, wherever it ended up; None when the key is absent or null.
@@ -162,35 +173,38 @@ def cut_choice_logprobs(text: bytearray) -> bytearray:
     return text[:start] + b'"logprobs":null' + text[stop + 2 :]
 
 
-def parse_reply(body: Body, url: str, *, cut: Callable[[bytearray], bytearray] = lambda text: text) -> JsonReply:
+def parse_reply(body: Body, url: str, *, cut_logprobs: bool = False) -> JsonReply:
     """Parse an engine's reply.
 
     Args:
         body: the reply.
         url: where it came from.
-        cut: leaves out what need not be parsed. Where no JSON is left, everything is parsed.
+        cut_logprobs: whether the tokens with their log-probabilities are read apart, which is much faster; their place
+            in the value then holds null.
 
     Raises:
         EngineProtocolError: empty, truncated, HTML or another kind of text, or JSON that is not an object.
     """
     read = body if isinstance(body, ReplyBody) else ReplyBody.read(body)
-    is_strict, value = True, None
+    shortened, sampled = cut_token_logprobs(cut_choice_logprobs(read.text)) if cut_logprobs else (read.text, None)
+    is_strict = True
     try:
-        value = _parse_strictly(read.text, cut(read.text))
+        value = orjson.loads(shortened)
     except orjson.JSONDecodeError:
-        is_strict, value = False, _parse_leniently(read.text, url)
+        is_strict, value, sampled = *_parse_whole(read.text, url), None
     if not isinstance(value, dict):
         raise EngineProtocolError(
             f"the engine at {url} answered a JSON {_name_kind(value)}, expected an object", url=url
         )
-    return JsonReply(value=cast(JsonObject, value), payloads=read.payloads, is_strict=is_strict)
+    return JsonReply(value=cast(JsonObject, value), payloads=read.payloads, is_strict=is_strict, sampled=sampled)
 
 
-def _parse_strictly(text: bytearray, shortened: bytearray) -> object:
+def _parse_whole(text: bytearray, url: str) -> tuple[bool, object]:
+    """Whether a reply is strict JSON, and what it says: that is seen only where nothing was cut out of it."""
     try:
-        return orjson.loads(shortened)
+        return True, orjson.loads(text)
     except orjson.JSONDecodeError:
-        return orjson.loads(text)
+        return False, _parse_leniently(text, url)
 
 
 def _parse_leniently(body: bytearray, url: str) -> object:

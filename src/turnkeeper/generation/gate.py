@@ -15,6 +15,34 @@ from turnkeeper.clock import Clock, wait_for_any
 from turnkeeper.errors import EnginePausedError, RequestError
 
 
+class AbortSignal(asyncio.Event):
+    """Set when the turns that are in flight now are ended; it ends the engine calls that run inside its scopes."""
+
+    def __init__(self) -> None:
+        """Not set, and no call runs."""
+        super().__init__()
+        self._scopes: set[asyncio.Timeout] = set()
+
+    def set(self) -> None:
+        """End every call, and whatever waits for the signal."""
+        super().set()
+        for scope in self._scopes:
+            scope.reschedule(asyncio.get_running_loop().time())
+
+    def open_scope(self) -> asyncio.Timeout:
+        """A scope for one engine call, which the signal ends with `TimeoutError`; give it to ``close_scope`` behind it.
+
+        It runs inside the turn's own task, and so takes the place of two more: one for the call and one for the signal.
+        """
+        scope = asyncio.timeout(None)
+        self._scopes.add(scope)
+        return scope
+
+    def close_scope(self, scope: asyncio.Timeout) -> None:
+        """Forget the scope of a call that is over."""
+        self._scopes.discard(scope)
+
+
 class Gate:
     """One gate in front of all engines; used within one event loop."""
 
@@ -26,7 +54,7 @@ class Gate:
         self._opened = asyncio.Event()
         self._closed = asyncio.Event()
         self._opened.set()
-        self._abort_signal = asyncio.Event()
+        self._abort_signal = AbortSignal()
         self.closings = 0
         """How often the gate has closed: unchanged over a stretch means that no pause began in it."""
         self.told_changes = 0
@@ -45,7 +73,7 @@ class Gate:
         return self._told
 
     @property
-    def abort_signal(self) -> asyncio.Event:
+    def abort_signal(self) -> AbortSignal:
         """Set when the turns that are in flight now are ended; later turns get another one."""
         return self._abort_signal
 
@@ -82,7 +110,7 @@ class Gate:
     def abort_turns(self) -> None:
         """End every turn in flight, those that wait here included."""
         self._abort_signal.set()
-        self._abort_signal = asyncio.Event()
+        self._abort_signal = AbortSignal()
 
     def _update(self) -> None:
         is_open = self._told is None and not self._seen

@@ -34,7 +34,7 @@ from turnkeeper.generation.continuation import (
     find_natural_end,
     find_obstacle,
 )
-from turnkeeper.generation.gate import Gate
+from turnkeeper.generation.gate import AbortSignal, Gate
 from turnkeeper.generation.joining import Piece, join_pieces
 from turnkeeper.generation.observer import EngineObserver
 from turnkeeper.generation.progress import TurnProgress
@@ -65,7 +65,7 @@ class _Run:
 
     request: GenerateRequest
     held: Sequence[RoutingRows]
-    signal: asyncio.Event
+    signal: AbortSignal
     on_ids: IdsSink | None
     obstacle: str | None
     started_at: float
@@ -244,26 +244,24 @@ class TurnRunner:
         """The engine call, ended early by the signal; an engine that may still be at work is told to stop."""
         sink = self._wrap_sink(run)
         run.progress.has_open_call = True
-        call = asyncio.ensure_future(self._engine.generate(request, on_ids=sink))
-        signal = asyncio.ensure_future(run.signal.wait())
+        scope = run.signal.open_scope()
         try:
-            await asyncio.wait((call, signal), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            signal.cancel()
-            if not call.done():
-                call.cancel()
-                self._say_farewell(request.rid)
-                await asyncio.gather(call, return_exceptions=True)
-            elif not call.cancelled():
-                call.exception()  # this turn may be cancelled just now, and then nobody asks for it
-        if call.cancelled():
+            async with scope:
+                return await self._engine.generate(request, on_ids=sink)
+        except asyncio.CancelledError:
+            self._say_farewell(request.rid)
+            raise
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            self._say_farewell(request.rid)
             self._refuse(run, "all turns in flight were ended")
-        try:
-            return call.result()
         except EngineError as error:
             if error.http_status == 504:
                 self._say_farewell(request.rid)
             raise
+        finally:
+            run.signal.close_scope(scope)
 
     def _note_uncounted(self, generation: Generation) -> None:
         """Warn once a route that its replies do not say how many prompt tokens were prefilled."""

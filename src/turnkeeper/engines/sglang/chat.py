@@ -36,7 +36,7 @@ from turnkeeper.engines.net.client import (
 )
 from turnkeeper.engines.offload import offload
 from turnkeeper.engines.refusal import build_status_error
-from turnkeeper.engines.reply import Body, ReplyBody, cut_choice_logprobs, expect_object, parse_reply
+from turnkeeper.engines.reply import Body, ReplyBody, expect_object, parse_reply
 from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.fields import Wire
 from turnkeeper.jsontypes import JsonObject, encode_json
@@ -117,7 +117,7 @@ def parse_chat_reply(body: Body, url: str, request: GenerateRequest | None = Non
     Raises:
         EngineProtocolError: no choice, several, no message, no ``meta_info``, malformed logprobs.
     """
-    reply = parse_reply(body, url, cut=cut_choice_logprobs)
+    reply = parse_reply(body, url, cut_logprobs=True)
     choices = reply.value.get("choices")
     if not isinstance(choices, list) or len(cast(list[object], choices)) != 1:
         found = f"{len(cast(list[object], choices))} choices" if isinstance(choices, list) else "no choices"
@@ -159,7 +159,7 @@ class SglangEngine:
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
         """Generate one reply; this wire does not stream ids, so ``on_ids`` is never called."""
-        body = ReplyBody()
+        body = ReplyBody(holds_payloads=request.expects_payloads)
         reply = await self._client.call_into(
             body,
             f"{self.url}/v1/chat/completions",
@@ -170,7 +170,8 @@ class SglangEngine:
         if reply.status != 200:
             raise build_status_error(reply, len(request.prompt_ids))
         found = await offload(lambda: parse_chat_reply(body, self.url, request), len(body.text))
-        return replace(found, dropped_fields=find_dropped(request, Wire.CHAT))
+        dropped = find_dropped(request, Wire.CHAT)
+        return replace(found, dropped_fields=dropped) if dropped else found
 
     async def relay(self, call: RelayRequest) -> RelayReply:
         """Pass a call through with the session's routing key."""

@@ -220,7 +220,7 @@ class SglangGenerateEngine(SglangEngine):
         if on_ids is not None:
             found = parse_generate_reply(await self._stream(request, on_ids), request, self.url, self._parse)
         else:
-            body = ReplyBody()
+            body = ReplyBody(holds_payloads=request.expects_payloads)
             raw = await self._client.call_into(
                 body,
                 f"{self.url}/generate",
@@ -232,10 +232,13 @@ class SglangGenerateEngine(SglangEngine):
                 raise build_status_error(raw, len(request.prompt_ids))
 
             def read() -> Generation:
-                return parse_generate_reply(parse_reply(body, self.url), request, self.url, self._parse)
+                return parse_generate_reply(
+                    parse_reply(body, self.url, cut_logprobs=True), request, self.url, self._parse
+                )
 
             found = await offload(read, len(body.text))
-        return replace(found, dropped_fields=find_dropped(request, Wire.GENERATE))
+        dropped = find_dropped(request, Wire.GENERATE)
+        return replace(found, dropped_fields=dropped) if dropped else found
 
     async def _stream(self, request: GenerateRequest, on_ids: IdsSink) -> JsonReply:
         body, headers = render_generate_body(request, is_stream=True), render_headers(request)

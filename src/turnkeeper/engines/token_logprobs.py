@@ -1,0 +1,111 @@
+"""``output_token_logprobs``: the ids that an engine sampled and their log-probabilities, read from its reply.
+
+Pure. SGLang writes one list a token, ``[logprob, id, text]``, and its text is null where nobody asked for it. Parsed as
+JSON that is one object a token, and garbage collection walks through all of them. `cut_token_logprobs` therefore takes
+the list out of the raw reply and reads it as one flat list of numbers. A list in any other shape is left where it
+stands, and `read_token_logprobs` reads it after parsing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import Any, cast
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from turnkeeper.core.tokens import TokenIds, freeze_ids
+from turnkeeper.errors import EngineProtocolError
+from turnkeeper.jsontypes import is_number
+
+_KEY = b'"output_token_logprobs":'
+_ENTRY_END = b"null]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprobs:
+    """What an engine sampled: ids and log-probabilities are parallel."""
+
+    ids: Sequence[object]
+    """Unchecked: `freeze_whole_numbers` makes token ids of them."""
+    logprobs: Sequence[object]
+    """Unchecked: numbers, or null where the engine could not say one."""
+
+    def freeze_ids(self, url: str) -> TokenIds:
+        """The token ids, shape [T].
+
+        Raises:
+            EngineProtocolError: an entry is no token id.
+        """
+        try:
+            return freeze_whole_numbers(self.ids)
+        except (ValueError, OverflowError) as error:
+            raise EngineProtocolError(
+                f"output_token_logprobs of {url} holds an entry without a token id: {error}", url=url
+            ) from error
+
+    def freeze_logprobs(self) -> NDArray[np.float64]:
+        """The log-probabilities, shape [T], NaN for what is no number."""
+        if set(map(type, self.logprobs)) == {float}:  # nearly always; looking at each takes three times as long
+            return np.array(self.logprobs, dtype=np.float64)
+        numbers = (float(value) if isinstance(value, float) or is_number(value) else nan for value in self.logprobs)
+        return np.fromiter(numbers, dtype=np.float64, count=len(self.logprobs))
+
+
+def cut_token_logprobs(text: bytearray) -> tuple[bytearray, TokenLogprobs | None]:
+    """Take the list out of a reply, where every entry is written ``[logprob,id,null]`` without spaces.
+
+    Returns:
+        The reply with null in place of the list, and what the list said; the reply as it was, and None, where the list
+        has another shape, stands there twice, or is missing.
+    """
+    start = text.find(_KEY + b"[[")
+    stop = text.find(_ENTRY_END + b"]", start) + len(_ENTRY_END) + 1
+    if start < 0 or stop <= start or text.find(_KEY, stop) >= 0:
+        return text, None
+    listed = text[start + len(_KEY) : stop]
+    try:
+        flat: list[object] = orjson.loads(b"[" + listed.translate(None, b"[]") + b"]")
+    except orjson.JSONDecodeError:
+        return text, None
+    count = len(flat) // 3
+    # Brackets stand only around the list, around each entry, and nowhere inside one; each entry ends at its only null.
+    is_regular = (
+        b'"' not in listed
+        and listed.count(b"[") == count + 1
+        and listed.count(_ENTRY_END + b",[") == count - 1
+        and flat[2::3].count(None) == count
+        and len(flat) == 3 * count
+    )
+    if not is_regular:
+        return text, None
+    rest = text[:start] + _KEY + b"null" + text[stop:]
+    return rest, TokenLogprobs(ids=flat[1::3], logprobs=flat[0::3])
+
+
+def read_token_logprobs(entries: Sequence[Any], url: str) -> TokenLogprobs:
+    """What a parsed list says.
+
+    Raises:
+        EngineProtocolError: an entry has no place for an id.
+    """
+    try:
+        return TokenLogprobs(ids=[entry[1] for entry in entries], logprobs=[entry[0] for entry in entries])
+    except (TypeError, IndexError, KeyError) as error:
+        raise EngineProtocolError(
+            f"output_token_logprobs of {url} holds an entry without a token id: {error}", url=url
+        ) from error
+
+
+def freeze_whole_numbers(values: Sequence[object]) -> TokenIds:
+    """Ids that were parsed from JSON, where ``true``, ``1.0`` and ``"1"`` are none.
+
+    Raises:
+        ValueError: an entry is no whole number, negative, or too large.
+        OverflowError: an entry is too large for any array.
+    """
+    strange = sorted(kind.__name__ for kind in set(map(type, values)) - {int})
+    if strange:
+        raise ValueError(f"token ids are whole numbers, found {', '.join(strange)}")
+    return freeze_ids(cast(Sequence[int], values))
