@@ -22,12 +22,8 @@ from rich.table import Table
 from tokenizers import Tokenizer
 
 from turnkeeper.tiny.checkpoint import read_weights, shipped_checkpoint
-from turnkeeper.tiny.model import TinyModel
-from turnkeeper.tiny.params import SamplingParams
-from turnkeeper.tiny.request import EngineRequest, Update
-from turnkeeper.tiny.scheduler import Scheduler, WeightStamp
-from turnkeeper.tiny.shape import TinyShape, init_weights
-from turnkeeper.tiny.text import Vocabulary
+from turnkeeper.tiny.model import TinyModel, TinyShape, init_weights
+from turnkeeper.tiny.scheduler import EngineRequest, SamplingParams, Scheduler, Update, Vocabulary, WeightStamp
 
 PROMPT_TOKENS = 256
 OUTPUT_TOKENS = 256

@@ -19,10 +19,16 @@ from training.episodes import system_text
 from turnkeeper.demo.tasks import Task, calculate, held_out_tasks, is_solved
 from turnkeeper.tiny.checkpoint import Checkpoint, derive_weights, read_weights, shipped_checkpoint
 from turnkeeper.tiny.model import TinyModel
-from turnkeeper.tiny.params import SamplingParams
-from turnkeeper.tiny.request import Delta, EngineRequest, FinishKind, Result
-from turnkeeper.tiny.scheduler import Scheduler, WeightStamp
-from turnkeeper.tiny.text import Vocabulary
+from turnkeeper.tiny.scheduler import (
+    Delta,
+    EngineRequest,
+    FinishKind,
+    Result,
+    SamplingParams,
+    Scheduler,
+    Vocabulary,
+    WeightStamp,
+)
 
 MAX_TURNS = 6
 MAX_TURN_TOKENS = 80

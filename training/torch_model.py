@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from turnkeeper.tiny.shape import TinyShape, Weights, parameter_shapes
+from turnkeeper.tiny.model import TinyShape, Weights, parameter_shapes
 
 NORM_EPSILON = 1e-6
 

@@ -26,7 +26,7 @@ from training.muon import Muon
 from training.tasks import training_tasks
 from training.torch_model import Batch, TorchModel
 from turnkeeper.demo.tasks import held_out_tasks
-from turnkeeper.tiny.shape import TinyShape, parameter_shapes
+from turnkeeper.tiny.model import TinyShape, parameter_shapes
 
 DATA = Path(__file__).parent.parent / "src" / "turnkeeper" / "tiny" / "data"
 BALANCE_WEIGHT = 0.02

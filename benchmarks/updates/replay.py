@@ -17,7 +17,7 @@ from turnkeeper.demo.paths import read_versions
 from turnkeeper.samples import Sample
 from turnkeeper.tiny.checkpoint import read_weights
 from turnkeeper.tiny.model import Chunk, TinyModel
-from turnkeeper.tiny.trace import replay
+from turnkeeper.tiny.scheduler.trace import replay
 
 TOLERANCE = 1e-4
 """The largest difference of a logprob, in nats, that counts as reproduced."""

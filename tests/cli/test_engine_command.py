@@ -27,7 +27,7 @@ from turnkeeper.errors import ProcessError
 from turnkeeper.server.command import ServerProcess, running_command
 from turnkeeper.tiny.checkpoint import read_weights
 from turnkeeper.tiny.model import TinyModel
-from turnkeeper.tiny.trace import replay
+from turnkeeper.tiny.scheduler.trace import replay
 
 TRACE = "trace.jsonl"
 SOURCE = str(Path(turnkeeper.__file__).parent.parent)

@@ -12,13 +12,18 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
-from turnkeeper.tiny.live import LiveRequest
-from turnkeeper.tiny.model import TinyModel
-from turnkeeper.tiny.params import SamplingParams
-from turnkeeper.tiny.request import Delta, EngineRequest, Result, Update
-from turnkeeper.tiny.scheduler import Scheduler, WeightStamp
-from turnkeeper.tiny.shape import TinyShape, Weights, init_weights
-from turnkeeper.tiny.text import Vocabulary
+from turnkeeper.tiny.model import TinyModel, TinyShape, Weights, init_weights
+from turnkeeper.tiny.scheduler import (
+    Delta,
+    EngineRequest,
+    LiveRequest,
+    Result,
+    SamplingParams,
+    Scheduler,
+    Update,
+    Vocabulary,
+    WeightStamp,
+)
 
 SHAPE = TinyShape(hidden_size=32, num_hidden_layers=2, moe_intermediate_size=16, eos_token_id=2)
 LONG_SHAPE = replace(SHAPE, max_position_embeddings=65_536)

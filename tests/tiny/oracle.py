@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.tiny.shape import TinyShape, Weights
+from turnkeeper.tiny.model import TinyShape, Weights
 
 
 def naive_forward(

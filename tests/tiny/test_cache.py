@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from turnkeeper.tiny.cache import PrefixCache, SequenceKV
-from turnkeeper.tiny.shape import TinyShape
+from turnkeeper.tiny.model import PrefixCache, SequenceKV, TinyShape
 
 SHAPE = TinyShape(hidden_size=8, num_attention_heads=1, num_hidden_layers=1, max_position_embeddings=64)
 

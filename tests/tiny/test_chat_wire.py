@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from tiny.builders import TOKENIZER, VOCABULARY
 from tiny.conftest import Served
-from turnkeeper.tiny.chat import ChatCall, build_chat_reply, parse_chat
-from turnkeeper.tiny.chatstream import ChunkWriter
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 from turnkeeper.tiny.codec import ChatCodec
-from turnkeeper.tiny.fields import Fields
-from turnkeeper.tiny.request import Delta, Finish, FinishKind, OutputTokens, Result
-from turnkeeper.tiny.shape import TinyShape
+from turnkeeper.tiny.model import TinyShape
+from turnkeeper.tiny.scheduler import Delta, Finish, FinishKind, OutputTokens, Result
+from turnkeeper.tiny.server.chat import ChatCall, build_chat_reply, parse_chat
+from turnkeeper.tiny.server.chat_stream import ChunkWriter
+from turnkeeper.tiny.server.fields import Fields
 
 CODEC = ChatCodec(shipped_checkpoint())
 HI: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]

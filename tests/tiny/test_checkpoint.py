@@ -20,8 +20,7 @@ from training.episodes import encode_episodes, system_text
 from turnkeeper.demo.tasks import held_out_tasks
 from turnkeeper.errors import ConfigError
 from turnkeeper.tiny.checkpoint import derive_weights, read_weights, shipped_checkpoint, write_checkpoint
-from turnkeeper.tiny.model import Chunk, TinyModel
-from turnkeeper.tiny.shape import TinyShape, Weights, init_weights, parameter_shapes
+from turnkeeper.tiny.model import Chunk, TinyModel, TinyShape, Weights, init_weights, parameter_shapes
 
 SHIPPED = shipped_checkpoint()
 NAMES = {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "weights.safetensors"}

@@ -17,7 +17,7 @@ import pytest
 
 from tiny.builders import write_small_checkpoint
 from tiny.conftest import Flight, Serve, Served
-from turnkeeper.tiny.shape import TinyShape, init_weights
+from turnkeeper.tiny.model import TinyShape, init_weights
 
 PROMPT = [5, 80, 466, 300, 12]
 

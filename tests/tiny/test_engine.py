@@ -19,8 +19,7 @@ import pytest
 from turnkeeper.errors import ConfigError, RequestError
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.model import TinyModel
-from turnkeeper.tiny.params import SamplingParams
-from turnkeeper.tiny.request import Delta, EngineRequest, FinishKind, OutputTokens, Result, Update
+from turnkeeper.tiny.scheduler import Delta, EngineRequest, FinishKind, OutputTokens, Result, SamplingParams, Update
 
 
 def _request(rid: str = "r", *, count: int = 5, is_streamed: bool = False) -> EngineRequest:

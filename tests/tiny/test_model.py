@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from tiny.oracle import naive_forward
 from turnkeeper.errors import ConfigError
-from turnkeeper.tiny.cache import SMALLEST_CAPACITY
-from turnkeeper.tiny.model import Chunk, TinyModel
-from turnkeeper.tiny.shape import TinyShape, init_weights
+from turnkeeper.tiny.model import Chunk, TinyModel, TinyShape, init_weights
+from turnkeeper.tiny.model.cache import SMALLEST_CAPACITY
 
 SHAPE = TinyShape(vocab_size=40, hidden_size=32, num_hidden_layers=2, moe_intermediate_size=16)
 WEIGHTS = init_weights(SHAPE, 7)

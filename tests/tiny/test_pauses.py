@@ -18,11 +18,9 @@ from tiny.builders import MODELS, SHAPE, WEIGHTS, Bench
 from tiny.oracle import naive_forward
 from turnkeeper.choices import PauseMode
 from turnkeeper.errors import ConfigError
-from turnkeeper.tiny.model import TinyModel
-from turnkeeper.tiny.request import FinishKind, Result
-from turnkeeper.tiny.scheduler import WeightStamp
-from turnkeeper.tiny.shape import TinyShape, init_weights
-from turnkeeper.tiny.trace import build_line, replay
+from turnkeeper.tiny.model import TinyModel, TinyShape, init_weights
+from turnkeeper.tiny.scheduler import FinishKind, Result, WeightStamp
+from turnkeeper.tiny.scheduler.trace import build_line, replay
 
 PROMPT = [5, 80, 466, 300, 12]
 

@@ -15,8 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from turnkeeper.errors import RequestError
-from turnkeeper.tiny.params import SamplingParams
-from turnkeeper.tiny.sampler import Sampler, sample
+from turnkeeper.tiny.scheduler import Sampler, SamplingParams, sample
 
 LOGITS = np.array([2.0, 1.0, 0.5, 0.0, -1.0, 3.0, 2.5, -4.0], np.float32)
 DRAWS = 4000

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tiny.builders import SHAPE, TOKENIZER, WEIGHTS, Bench
 from tiny.oracle import naive_forward
-from turnkeeper.tiny.request import FinishKind
+from turnkeeper.tiny.scheduler import FinishKind
 
 PROMPT = [5, 80, 466, 300, 12]
 

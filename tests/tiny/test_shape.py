@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from turnkeeper.errors import ConfigError
-from turnkeeper.tiny.shape import TinyShape, init_weights, parameter_shapes
+from turnkeeper.tiny.model import TinyShape, init_weights, parameter_shapes
 
 
 def test_a_config_reads_back_as_its_shape() -> None:

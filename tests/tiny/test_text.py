@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiny.builders import TOKENIZER, VOCABULARY
-from turnkeeper.tiny.text import OutputText
+from turnkeeper.tiny.scheduler import OutputText
 
 tokens = st.lists(st.integers(0, TOKENIZER.get_vocab_size() - 1), max_size=30)
 

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from turnkeeper.errors import ConfigError
-from turnkeeper.tiny.shape import TinyShape, Weights, parameter_shapes
+from turnkeeper.tiny.model import TinyShape, Weights, parameter_shapes
 
 WEIGHTS_FILE = "weights.safetensors"
 TEXT_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")

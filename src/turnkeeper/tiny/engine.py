@@ -20,10 +20,17 @@ from turnkeeper.errors import ConfigError, RequestError
 from turnkeeper.tiny.checkpoint import read_weights
 from turnkeeper.tiny.codec import ChatCodec
 from turnkeeper.tiny.model import TinyModel
-from turnkeeper.tiny.request import Delta, EngineRequest, Result, Update, merge_updates
-from turnkeeper.tiny.scheduler import Scheduler, WeightStamp
-from turnkeeper.tiny.text import Vocabulary
-from turnkeeper.tiny.trace import KvTrace
+from turnkeeper.tiny.scheduler import (
+    Delta,
+    EngineRequest,
+    Result,
+    Scheduler,
+    Update,
+    Vocabulary,
+    WeightStamp,
+    merge_updates,
+)
+from turnkeeper.tiny.scheduler.trace import KvTrace
 
 DEFAULT_VERSION = "default"
 """The weight version until someone gives one."""
@@ -49,7 +56,7 @@ class EngineOptions:
     """Whether replies carry routing rows when a request asks; without, they lack them silently, as SGLang's do."""
 
     kv_trace: Path | None = None
-    """Where to write the KV trace; see `turnkeeper.tiny.trace`."""
+    """Where to write the KV trace; see `turnkeeper.tiny.scheduler.trace`."""
 
     health_timeout_s: float = 20
     """How long the health check waits for a step."""

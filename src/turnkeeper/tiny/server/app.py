@@ -18,14 +18,14 @@ from starlette.routing import Route
 
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.tiny.asgi import DONE, EventStream, encode_event, reply, wait_for_reply
-from turnkeeper.tiny.chat import ChatCall, build_chat_reply, parse_chat
-from turnkeeper.tiny.chatstream import ChunkWriter
-from turnkeeper.tiny.control import MODEL_NAME, ControlRoutes
 from turnkeeper.tiny.engine import TinyEngine
-from turnkeeper.tiny.fields import parse_body
-from turnkeeper.tiny.request import Delta, EngineRequest, OutputTokens, Result
-from turnkeeper.tiny.wire import GenerateCall, MetaOptions, build_meta_info, encode_logprobs, parse_generate
+from turnkeeper.tiny.scheduler import Delta, EngineRequest, OutputTokens, Result
+from turnkeeper.tiny.server.asgi import DONE, EventStream, encode_event, reply, wait_for_reply
+from turnkeeper.tiny.server.chat import ChatCall, build_chat_reply, parse_chat
+from turnkeeper.tiny.server.chat_stream import ChunkWriter
+from turnkeeper.tiny.server.control import MODEL_NAME, ControlRoutes
+from turnkeeper.tiny.server.fields import parse_body
+from turnkeeper.tiny.server.generate import GenerateCall, MetaOptions, build_meta_info, encode_logprobs, parse_generate
 
 
 def build_app(engine: TinyEngine) -> Starlette:

@@ -12,10 +12,9 @@ import pybase64
 
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.tiny.fields import Fields
-from turnkeeper.tiny.params import SamplingParams
-from turnkeeper.tiny.request import EngineRequest, Finish, FinishKind, OutputTokens, Result
-from turnkeeper.tiny.shape import TinyShape
+from turnkeeper.tiny.model import TinyShape
+from turnkeeper.tiny.scheduler import EngineRequest, Finish, FinishKind, OutputTokens, Result, SamplingParams
+from turnkeeper.tiny.server.fields import Fields
 
 DEFAULT_NEW_TOKENS = 128
 """What ``/generate`` samples at most, when the request does not say."""

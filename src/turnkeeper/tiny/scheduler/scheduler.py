@@ -19,12 +19,11 @@ from dataclasses import dataclass
 
 from turnkeeper.choices import PauseMode
 from turnkeeper.errors import ConfigError
-from turnkeeper.tiny.cache import PrefixCache
-from turnkeeper.tiny.live import LiveRequest
-from turnkeeper.tiny.model import Chunk, TinyModel
-from turnkeeper.tiny.request import EngineRequest, Finish, FinishKind, Result, Update
-from turnkeeper.tiny.sampler import sample
-from turnkeeper.tiny.text import Vocabulary
+from turnkeeper.tiny.model import Chunk, PrefixCache, TinyModel
+from turnkeeper.tiny.scheduler.live import LiveRequest
+from turnkeeper.tiny.scheduler.request import EngineRequest, Finish, FinishKind, Result, Update
+from turnkeeper.tiny.scheduler.sampler import sample
+from turnkeeper.tiny.scheduler.text import Vocabulary
 
 PREFILL_TOKENS = 512
 """How many tokens of prompts one step computes at most, so that a long prompt does not hold up who decodes."""

@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 
 from turnkeeper.errors import ConfigError
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.tiny.live import LiveRequest
 from turnkeeper.tiny.model import Chunk, TinyModel
-from turnkeeper.tiny.request import Result
-from turnkeeper.tiny.scheduler import WeightStamp
+from turnkeeper.tiny.scheduler.live import LiveRequest
+from turnkeeper.tiny.scheduler.request import Result
+from turnkeeper.tiny.scheduler.scheduler import WeightStamp
 
 
 class KvTrace:

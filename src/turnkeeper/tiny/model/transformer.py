@@ -15,8 +15,8 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from turnkeeper.errors import ConfigError
-from turnkeeper.tiny.cache import SequenceKV
-from turnkeeper.tiny.shape import TinyShape, Weights, parameter_shapes
+from turnkeeper.tiny.model.cache import SequenceKV
+from turnkeeper.tiny.model.shape import TinyShape, Weights, parameter_shapes
 
 _EPSILON = np.float32(1e-6)
 

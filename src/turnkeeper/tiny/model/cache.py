@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnkeeper.core.tokens import count_common_prefix
-from turnkeeper.tiny.shape import TinyShape
+from turnkeeper.tiny.model.shape import TinyShape
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 

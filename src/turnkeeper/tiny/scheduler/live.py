@@ -11,10 +11,19 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.tiny.cache import SequenceKV
-from turnkeeper.tiny.request import Delta, EngineRequest, Finish, FinishKind, OutputTokens, Result, Update, VersionSpan
-from turnkeeper.tiny.sampler import Sampled, Sampler
-from turnkeeper.tiny.text import OutputText, Vocabulary
+from turnkeeper.tiny.model import SequenceKV
+from turnkeeper.tiny.scheduler.request import (
+    Delta,
+    EngineRequest,
+    Finish,
+    FinishKind,
+    OutputTokens,
+    Result,
+    Update,
+    VersionSpan,
+)
+from turnkeeper.tiny.scheduler.sampler import Sampled, Sampler
+from turnkeeper.tiny.scheduler.text import OutputText, Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.tiny.params import SamplingParams
+from turnkeeper.tiny.scheduler.params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,10 @@ from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import ParsedToolCall
 from turnkeeper.tiny.codec import ChatCodec
-from turnkeeper.tiny.fields import Fields
-from turnkeeper.tiny.params import SamplingParams
-from turnkeeper.tiny.request import EngineRequest, FinishKind, OutputTokens, Result
-from turnkeeper.tiny.shape import TinyShape
-from turnkeeper.tiny.text import Vocabulary
-from turnkeeper.tiny.wire import (
+from turnkeeper.tiny.model import TinyShape
+from turnkeeper.tiny.scheduler import EngineRequest, FinishKind, OutputTokens, Result, SamplingParams, Vocabulary
+from turnkeeper.tiny.server.fields import Fields
+from turnkeeper.tiny.server.generate import (
     MetaOptions,
     build_meta_info,
     check_length,

@@ -13,11 +13,10 @@ from starlette.routing import Route
 from turnkeeper import __version__
 from turnkeeper.choices import PauseMode
 from turnkeeper.errors import RequestError
-from turnkeeper.tiny.asgi import reply
 from turnkeeper.tiny.engine import TinyEngine
-from turnkeeper.tiny.fields import parse_body
-from turnkeeper.tiny.params import SamplingParams
-from turnkeeper.tiny.request import EngineRequest
+from turnkeeper.tiny.scheduler import EngineRequest, SamplingParams
+from turnkeeper.tiny.server.asgi import reply
+from turnkeeper.tiny.server.fields import parse_body
 
 MODEL_NAME = "turnkeeper-tiny"
 

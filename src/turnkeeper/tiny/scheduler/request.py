@@ -6,7 +6,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.tiny.params import SamplingParams
+from turnkeeper.tiny.scheduler.params import SamplingParams
 
 
 class FinishKind(StrEnum):

@@ -12,16 +12,9 @@ from collections.abc import Iterator
 
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import ReplyDelta
-from turnkeeper.tiny.chat import (
-    ChatCall,
-    build_usage,
-    encode_choice_logprobs,
-    encode_tool_calls,
-    name_finish,
-)
 from turnkeeper.tiny.codec import ChatCodec
-from turnkeeper.tiny.request import Delta, OutputTokens, Result, Update
-from turnkeeper.tiny.text import Vocabulary
+from turnkeeper.tiny.scheduler import Delta, OutputTokens, Result, Update, Vocabulary
+from turnkeeper.tiny.server.chat import ChatCall, build_usage, encode_choice_logprobs, encode_tool_calls, name_finish
 
 
 class ChunkWriter:
