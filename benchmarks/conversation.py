@@ -144,7 +144,7 @@ async def _hold(renderer: Renderer, tokens: int) -> Conversation:
         client=EngineClient(),
         outside=Outside.real(),
     )
-    session_id = service.create(NewSession())
+    session_id = service.create(NewSession()).id
     session = service.find_entry(session_id).session
     speaker = Speaker(SHORT, TokenRuler(renderer.tokenizer), _HISTORY_SEED)
     messages = speaker.open()

@@ -183,7 +183,7 @@ class Kit:
 
     def create(self, **body: Any) -> str:
         """Open a session."""
-        return self.service.create(parse_new_session(body))
+        return self.service.create(parse_new_session(body)).id
 
     async def begin(
         self,

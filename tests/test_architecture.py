@@ -12,7 +12,7 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
 
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("ids", "jsontypes", "errors", "choices", "fields", "passthrough"),
+    ("ids", "jsontypes", "errors", "choices", "fields", "passthrough", "access"),
     ("core", "matching", "rendering", "routing", "samples", "dialects"),
     ("config", "clock", "store", "metrics", "client"),
     ("engines", "tiny"),
@@ -32,6 +32,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "samples": ("core", "routing"),
     "errors": (),
     "passthrough": ("errors",),
+    "access": ("errors", "ids"),
     "fields": ("jsontypes",),
     "core": ("matching", "routing"),
 }
@@ -53,6 +54,7 @@ PURE = (
     "choices",
     "fields",
     "passthrough",
+    "access",
 )
 IMPURE_MODULES = {
     "asyncio",

@@ -15,7 +15,8 @@
     |  |- ContextLengthError               400  the prompt, or the session, is over its token limit
     |  |- FieldNotAllowedError             400  a field that chooses weights, addresses or priority
     |  `- UnrecordedGenerationError        400  a pass-through route would generate without a record
-    |- AuthenticationError                 401  no session behind the key
+    |- AuthenticationError                 401  no key, or none that is known
+    |- PermissionDeniedError               403  the key is known, and does not open this
     |- SessionNotFoundError                404
     |  |- SessionExpiredError              404
     |  `- SessionClosedError               404  deleted, or takes no further turns
@@ -150,9 +151,15 @@ class UnrecordedGenerationError(RequestError):
 
 
 class AuthenticationError(TurnkeeperError):
-    """No session stands behind the key."""
+    """The key is missing, unknown, or that of a session that has ended."""
 
     status = 401
+
+
+class PermissionDeniedError(TurnkeeperError):
+    """The key is known, and lacks a scope or is another session's; facts: ``scope``."""
+
+    status = 403
 
 
 class SessionNotFoundError(TurnkeeperError):

@@ -228,12 +228,12 @@ class Server(Section):
     Set it where a trainer must tell its servers apart; it passes the name by itself.
     """
     api_key: Annotated[tuple[str, ...], BeforeValidator(_split), Field(repr=False)] = ()
-    """Key that agents must send; repeat it for several. Unset: keys on session paths are ignored.
+    """Key of the admin; repeat it for several. Agents send that of their session. Unset: anybody may do everything.
 
     Set it where others than your agents can reach the port; prefer the file, since a process list shows flags.
     """
     api_key_file: str | None = None
-    """File with such keys, one on a line.
+    """File with keys of the admin, one on a line.
 
     Set it where others than your agents can reach the port.
     """

@@ -8,6 +8,7 @@ from turnkeeper.jsontypes import JsonObject
 _TYPES: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     413: "invalid_request_error",
     415: "invalid_request_error",

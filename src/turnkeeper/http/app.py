@@ -4,11 +4,10 @@ Starlette routes requests and runs the lifespan; every handler is plain ASGI, so
 limit, and errors have one shape.
 """
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,16 +16,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from turnkeeper import __version__
+from turnkeeper.access import Right
 from turnkeeper.dialects import DIALECTS, Dialect
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.errors import RouteNotServedError
 from turnkeeper.http import operations
+from turnkeeper.http.endpoint import Endpoint, Handle, list_rights
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
-from turnkeeper.http.models import ModelsHandler
+from turnkeeper.http.models import ModelsHandler, choose_dialect
 from turnkeeper.http.openapi import Operation, describe_routes
 from turnkeeper.http.pages import ApiPages
-from turnkeeper.http.routes import Handle, Handler, Routes
+from turnkeeper.http.routes import Routes
 from turnkeeper.http.turns import TokenCountHandler, TurnHandler
 from turnkeeper.service.service import SessionService
 
@@ -38,10 +39,14 @@ class RouteRow:
     methods: tuple[str, ...]
     path: str
     summary: str
-    app: Any
-    """An ASGI application."""
+    app: Endpoint
     operation: Operation | None = None
     """What the OpenAPI document says of it; None where the document leaves it out."""
+
+    @property
+    def rights(self) -> Mapping[str, Right]:
+        """What each of its methods asks of a caller."""
+        return self.app.rights
 
 
 def build_app(service: SessionService) -> Starlette:
@@ -67,7 +72,7 @@ def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
     """The table of routes, in the order in which they are tried: the last one takes what is left of a session's."""
     routes = Routes(service)
     described = _build_described_rows(service, routes)
-    pages = ApiPages(service, describe_routes(described, version=__version__))
+    pages = ApiPages(describe_routes(described, version=__version__))
     return (
         *described,
         _build_row(service, "GET", "/openapi.json", "Describe the routes in an OpenAPI document.", pages.show_document),
@@ -132,38 +137,34 @@ def _build_row(
     summary: str,
     handle: Handle,
     operation: Operation | None = None,
+    *,
+    choose_dialect: Callable[[Mapping[str, str]], Dialect] | None = None,
 ) -> RouteRow:
-    app = Handler(handle, service.count_error)
-    return RouteRow(methods=tuple(methods.split()), path=path, summary=summary, app=app, operation=operation)
+    names = tuple(methods.split())
+    app = Endpoint(service=service, rights=list_rights(names, path), handle=handle, choose_dialect=choose_dialect)
+    return RouteRow(methods=names, path=path, summary=summary, app=app, operation=operation)
 
 
 def _build_model_rows(service: SessionService, prefix: str) -> tuple[RouteRow, ...]:
-    row = partial(RouteRow, methods=("GET", "HEAD"), app=ModelsHandler(service))
-    path, show = f"{prefix}/v1/models", "Show a model, whatever its name."
+    path, handle, show = f"{prefix}/v1/models", ModelsHandler(service).answer, "Show a model, whatever its name."
+    row = partial(_build_row, service, "GET HEAD", handle=handle, choose_dialect=choose_dialect)
     return (
-        row(path=path, summary="List the models.", operation=operations.LIST_MODELS),
-        row(path=f"{path}/{{model_id}}", summary=show, operation=operations.GET_MODEL),
+        row(path, "List the models.", operation=operations.LIST_MODELS),
+        row(f"{path}/{{model_id}}", show, operation=operations.GET_MODEL),
         # A name may hold slashes; a path that does is no route of the OpenAPI document.
-        row(path=f"{path}/{{model_id:path}}", summary=show),
+        row(f"{path}/{{model_id:path}}", show),
     )
 
 
 def _build_turn_rows(service: SessionService, dialect: Dialect) -> Iterator[RouteRow]:
-    row = partial(RouteRow, methods=("POST",))
+    row = partial(_build_row, service, "POST", choose_dialect=lambda _: dialect)
+    take, count = TurnHandler(service, dialect).answer, TokenCountHandler(service, dialect).answer
     for prefix in ("/sessions/{session_id}", ""):
-        yield row(
-            path=f"{prefix}/{dialect.path}",
-            summary=f"Take a turn ({dialect.name}).",
-            app=TurnHandler(service, dialect),
-            operation=operations.describe_turn(dialect),
-        )
+        summary = f"Take a turn ({dialect.name})."
+        yield row(f"{prefix}/{dialect.path}", summary, take, operations.describe_turn(dialect))
     for prefix in ("/sessions/{session_id}", "") if dialect.count_path is not None else ():
-        yield row(
-            path=f"{prefix}/{dialect.count_path}",
-            summary="Count a prompt's tokens.",
-            app=TokenCountHandler(service, dialect),
-            operation=operations.describe_token_count(dialect),
-        )
+        operation = operations.describe_token_count(dialect)
+        yield row(f"{prefix}/{dialect.count_path}", "Count a prompt's tokens.", count, operation)
 
 
 async def answer_http_error(_: Request, error: Exception) -> Response:

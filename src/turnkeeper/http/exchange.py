@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from turnkeeper.access import Caller
 from turnkeeper.errors import BodyTooLargeError, RequestError, UnsupportedEncodingError
 from turnkeeper.service.waiter import ClientGoneError
 
@@ -36,6 +37,8 @@ class Exchange:
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]
         )
         self.headers: Mapping[str, str] = dict(self.header_items)
+        self.caller = Caller()
+        """Who sent it; nobody in particular until the keys are looked at."""
         self.is_started = False
         self._receive = receive
         self._send = send

@@ -54,13 +54,8 @@ def select_trace_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: headers[name] for name in TRACE_HEADERS if name in headers}
 
 
-def read_session_key(headers: Mapping[str, str]) -> str | None:
-    """The first key that a request carries."""
-    return next(iter(list_session_keys(headers)), None)
-
-
 def list_session_keys(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys that may stand for a session where the path names none: a bearer token, ``x-api-key``.
+    """The keys that a request carries: a bearer token, ``x-api-key``.
 
     Some clients send both, one of them left over from another account.
     """

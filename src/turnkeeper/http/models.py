@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from turnkeeper.dialects import CHAT, MESSAGES, Dialect
 from turnkeeper.dialects.jsonbody import encode_json
-from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
-from turnkeeper.http.failure import answer_or_explain
+from turnkeeper.http.exchange import JSON_HEADERS, Exchange
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.service import SessionService
 
@@ -26,17 +25,12 @@ _EPOCH = "1970-01-01T00:00:00Z"
 
 @dataclass(frozen=True, slots=True)
 class ModelsHandler:
-    """An ASGI application that lists the models, or shows the one that the path names."""
+    """Lists the models, or shows the one that the path names."""
 
     service: SessionService
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        async with Exchange(scope, receive, send) as exchange:
-            dialect = choose_dialect(exchange.headers)
-            await answer_or_explain(exchange, self._answer, dialect, self.service.count_error)
-
-    async def _answer(self, exchange: Exchange) -> None:
+    async def answer(self, exchange: Exchange) -> None:
+        """Answer one request."""
         session_id, name = (exchange.path_params.get(key) for key in ("session_id", "model_id"))
         if session_id is not None:
             self.service.get_turn_session_id(session_id)

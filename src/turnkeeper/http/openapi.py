@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 
+from turnkeeper.access import Right
 from turnkeeper.http.schemas import SCHEMAS, refer
 from turnkeeper.jsontypes import JsonObject
 
@@ -41,7 +42,7 @@ class Operation:
     error: str = "ControlError"
     """The name of the schema of its errors."""
     fails: tuple[int, ...] = ()
-    """The statuses of its errors, beside those that a body or a session in the path brings along."""
+    """The statuses of its errors, beside those that its rights, a body or a session in the path bring along."""
 
 
 class DescribedRoute(Protocol):
@@ -60,6 +61,11 @@ class DescribedRoute(Protocol):
     @property
     def summary(self) -> str:
         """One sentence on what it does."""
+        ...
+
+    @property
+    def rights(self) -> Mapping[str, Right]:
+        """What each of its methods asks of a caller."""
         ...
 
     @property
@@ -98,7 +104,7 @@ def _describe(method: str, route: DescribedRoute, operation: Operation) -> JsonO
     described: JsonObject = {
         "summary": route.summary,
         "operationId": re.sub(r"\W+", "_", f"{method.lower()} {route.path}").strip("_"),
-        "responses": _describe_responses(method, operation, has_session="session_id" in names),
+        "responses": _describe_responses(method, route, operation),
     }
     if parameters:
         described["parameters"] = parameters
@@ -108,14 +114,16 @@ def _describe(method: str, route: DescribedRoute, operation: Operation) -> JsonO
     return described
 
 
-def _describe_responses(method: str, operation: Operation, *, has_session: bool) -> JsonObject:
+def _describe_responses(method: str, route: DescribedRoute, operation: Operation) -> JsonObject:
     success: JsonObject = {"description": operation.reply}
     if operation.media_type and method != "HEAD":
         schema = refer(operation.schema) if operation.schema else {"type": "string"}
         success["content"] = {operation.media_type: {"schema": schema}}
         if operation.streams:
             success["content"]["text/event-stream"] = {"schema": {"type": "string"}}
-    statuses = {*operation.fails, 500, *((400, 413, 415) if operation.body else ()), *((404,) if has_session else ())}
+    statuses = {*operation.fails, 500, *((400, 413, 415) if operation.body else ())}
+    statuses |= {401, 403} if route.rights[method] is not Right.OPEN else set[int]()
+    statuses |= {404} if "{session_id}" in route.path else set[int]()
     failures = {str(status): _describe_failure(status, method, operation.error) for status in sorted(statuses)}
     return {str(operation.status): success, **failures}
 
@@ -130,6 +138,7 @@ def _describe_failure(status: int, method: str, error: str) -> JsonObject:
 _PHRASES: Mapping[int, str] = {
     400: "The request is malformed, or asks for what is refused",
     401: "The key is missing, or is not one that the server knows",
+    403: "The key is known, and does not open this",
     404: "There is no such session, or it takes no further turns",
     413: "The body is over its limit",
     415: "The body is compressed",

@@ -4,27 +4,27 @@ from turnkeeper.dialects import Dialect
 from turnkeeper.errors import EnginePausedError
 from turnkeeper.http.openapi import Operation
 
-CREATE_SESSION = Operation(reply="The session is open.", schema="SessionCreated", body="NewSession", fails=(401, 429))
-LIST_SESSIONS = Operation(reply="A page of sessions.", schema="SessionPage", query=("limit", "after"), fails=(400, 401))
-GET_SESSION = Operation(reply="The session.", schema="Session", query=("rows",), fails=(401,))
-DELETE_SESSION = Operation(reply="The session has ended.", status=204, media_type="", fails=(401,))
+CREATE_SESSION = Operation(reply="The session is open.", schema="SessionCreated", body="NewSession", fails=(429,))
+LIST_SESSIONS = Operation(reply="A page of sessions.", schema="SessionPage", query=("limit", "after"), fails=(400,))
+GET_SESSION = Operation(reply="The session.", schema="Session", query=("rows",))
+DELETE_SESSION = Operation(reply="The session has ended.", status=204, media_type="")
 COLLECT_SAMPLES = Operation(
-    reply="The samples, in safetensors.", media_type="application/octet-stream", body="SamplesRequest", fails=(401, 422)
+    reply="The samples, in safetensors.", media_type="application/octet-stream", body="SamplesRequest", fails=(422,)
 )
 LIST_MODELS = Operation(reply="The models that the server knows by name.", schema="ModelList", error="ModelError")
 GET_MODEL = Operation(reply="The model; every name is one.", schema="Model", error="ModelError")
 PROBE = Operation(reply="There is a server, and the session if the path names one.", schema="Status")
 HEALTH = Operation(reply="The server serves.", schema="Health")
-METRICS = Operation(reply="The metrics.", media_type="text/plain", fails=(401,))
+METRICS = Operation(reply="The metrics.", media_type="text/plain")
 PAUSE_ENGINES = Operation(
     reply="New turns are held back.",
     schema="GateState",
     body="PauseRequest",
     is_body_required=True,
-    fails=(401, 502),
+    fails=(502,),
 )
-CONTINUE_ENGINES = Operation(reply="Turns go on.", schema="GateState", body="ContinueRequest", fails=(401, 502))
-ABORT_TURNS = Operation(reply="Every turn in flight has ended.", schema="TurnsAborted", fails=(401,))
+CONTINUE_ENGINES = Operation(reply="Turns go on.", schema="GateState", body="ContinueRequest", fails=(502,))
+ABORT_TURNS = Operation(reply="Every turn in flight has ended.", schema="TurnsAborted")
 
 _FORMS = {
     "chat": ("ChatRequest", "ChatReply", "OpenAIError"),
@@ -45,7 +45,7 @@ def describe_turn(dialect: Dialect) -> Operation:
         is_body_required=True,
         streams=True,
         error=error,
-        fails=(401, 404, 429, 502, paused, 504),
+        fails=(404, 429, 502, paused, 504),
     )
 
 
@@ -58,5 +58,5 @@ def describe_token_count(dialect: Dialect) -> Operation:
         body=body,
         is_body_required=True,
         error=error,
-        fails=(401, 404),
+        fails=(404,),
     )

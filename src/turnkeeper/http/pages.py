@@ -11,9 +11,7 @@ from typing import Any
 
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.http.exchange import JSON_HEADERS, Exchange
-from turnkeeper.http.headers import read_session_key
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.service.service import SessionService
 
 HTML_HEADERS: Mapping[str, str] = {"content-type": "text/html; charset=utf-8"}
 
@@ -28,20 +26,17 @@ summary {{ cursor: pointer; padding: .2rem 0 }} summary b {{ display: inline-blo
 
 @dataclass(frozen=True, slots=True)
 class ApiPages:
-    """The handlers of both routes; where the server has a key, each of them asks for it."""
+    """The handlers of both routes."""
 
-    service: SessionService
     document: JsonObject
     """The OpenAPI document."""
 
     async def show_document(self, exchange: Exchange) -> None:
         """``GET /openapi.json``."""
-        self.service.check_key(read_session_key(exchange.headers))
         await exchange.respond(200, encode_json(self.document), JSON_HEADERS)
 
     async def show_page(self, exchange: Exchange) -> None:
         """``GET /docs``."""
-        self.service.check_key(read_session_key(exchange.headers))
         await exchange.respond(200, render_page(self.document).encode(), HTML_HEADERS)
 
 

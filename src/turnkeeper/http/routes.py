@@ -3,17 +3,14 @@
 A handler parses, calls the service and renders; what it raises becomes a response in one place.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import parse_qs, quote
 
+from turnkeeper.access import refuse_reward
 from turnkeeper.dialects.jsonbody import describe_json, encode_json, parse_optional_object
 from turnkeeper.engines import RelayRequest
-from turnkeeper.errors import RequestError, TurnkeeperError
-from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
-from turnkeeper.http.failure import answer_or_explain
-from turnkeeper.http.headers import read_session_key
+from turnkeeper.errors import RequestError
+from turnkeeper.http.exchange import JSON_HEADERS, Exchange
 from turnkeeper.jsontypes import JsonObject, is_number, is_object
 from turnkeeper.metrics.metrics import CONTENT_TYPE
 from turnkeeper.passthrough import OpenRoute, find_passage, parse_open_route
@@ -22,24 +19,9 @@ from turnkeeper.service.control import parse_pause_mode
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.settings import parse_length, parse_new_session
 
-Handle: TypeAlias = Callable[[Exchange], Awaitable[None]]
-
 SAMPLES_HEADERS = {"content-type": "application/octet-stream"}
 _SAMPLES_FIELDS = ("max_seq_len", "metadata", "rewards")
 _PAGE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Handler:
-    """A handler as an ASGI application."""
-
-    handle: Handle
-    on_error: Callable[[TurnkeeperError], None]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        async with Exchange(scope, receive, send) as exchange:
-            await answer_or_explain(exchange, self.handle, on_error=self.on_error)
 
 
 class Routes:
@@ -51,13 +33,12 @@ class Routes:
 
     async def create_session(self, exchange: Exchange) -> None:
         """``POST /sessions``."""
-        self._check_key(exchange)
         new = parse_new_session(await self._read_object(exchange))
-        await _send_json(exchange, {"session_id": self._service.create(new)})
+        created = self._service.create(new)
+        await _send_json(exchange, {"session_id": created.id} | ({"key": created.key} if created.key else {}))
 
     async def list_sessions(self, exchange: Exchange) -> None:
         """``GET /sessions``."""
-        self._check_key(exchange)
         query = parse_qs(exchange.query)
         limit = _read_limit(query.get("limit", [str(_PAGE)])[-1])
         after = query.get("after", [None])[-1]
@@ -65,7 +46,6 @@ class Routes:
 
     async def get_session(self, exchange: Exchange) -> None:
         """``GET /sessions/{id}``; ``HEAD`` says whether there is one."""
-        self._check_key(exchange)
         session_id = exchange.path_params["session_id"]
         if exchange.method == "HEAD":
             self._service.get_session_id(session_id)
@@ -77,20 +57,21 @@ class Routes:
 
     async def delete_session(self, exchange: Exchange) -> None:
         """``DELETE /sessions/{id}``."""
-        self._check_key(exchange)
         self._service.delete(exchange.path_params["session_id"])
         await exchange.respond(204)
 
     async def collect_samples(self, exchange: Exchange) -> None:
         """``POST /sessions/{id}/samples``."""
-        self._check_key(exchange)
         body = await self._read_object(exchange)
         _check_names(body)
+        metadata, rewards = _read_samples_metadata(body.get("metadata")), _read_rewards(body.get("rewards"))
+        if rewards or (metadata or {}).get("reward") is not None:
+            refuse_reward(exchange.caller)
         payload = await self._service.collect(
             exchange.path_params["session_id"],
             max_seq_len=parse_length(body.get("max_seq_len"), "max_seq_len"),
-            agent_metadata=_read_samples_metadata(body.get("metadata")),
-            rewards=_read_rewards(body.get("rewards")),
+            agent_metadata=metadata,
+            rewards=rewards,
         )
         headers = {**SAMPLES_HEADERS, "content-length": str(payload.size_bytes)}
         await exchange.start(200, headers.items())
@@ -100,7 +81,6 @@ class Routes:
 
     async def relay(self, exchange: Exchange) -> None:
         """Any other route of a session: passed through to its engine."""
-        self._check_key(exchange)
         session_id, path = exchange.path_params["session_id"], exchange.path_params["path"]
         self._service.get_session_id(session_id)
         allow_unrecorded = self._service.config.server.allow_unrecorded
@@ -124,37 +104,29 @@ class Routes:
 
     async def health(self, exchange: Exchange) -> None:
         """``GET /health``."""
-        is_admin = self._service.is_admin(read_session_key(exchange.headers))
-        await _send_json(exchange, self._service.describe_health(is_admin=is_admin))
+        await _send_json(exchange, self._service.describe_health(is_admin=exchange.caller.is_admin))
 
     async def metrics(self, exchange: Exchange) -> None:
         """``GET /metrics``."""
-        self._check_key(exchange)
         await exchange.respond(200, self._service.metrics.render(), {"content-type": CONTENT_TYPE})
 
     async def pause_engines(self, exchange: Exchange) -> None:
         """``POST /engine/pause``."""
-        self._check_key(exchange)
         body = await self._read_object(exchange)
         mode = parse_pause_mode(body.get("mode"))
         await _send_json(exchange, await self._service.control.pause(mode, forward=_read_forward(body)))
 
     async def continue_engines(self, exchange: Exchange) -> None:
         """``POST /engine/continue``."""
-        self._check_key(exchange)
         forward = _read_forward(await self._read_object(exchange))
         await _send_json(exchange, await self._service.control.resume(forward=forward))
 
     async def abort_turns(self, exchange: Exchange) -> None:
         """``POST /engine/abort``."""
-        self._check_key(exchange)
         await _send_json(exchange, {"sessions": self._service.abort_all()})
 
     async def _read_object(self, exchange: Exchange) -> JsonObject:
         return parse_optional_object(await exchange.read_body(self._service.config.limits.max_body_bytes))
-
-    def _check_key(self, exchange: Exchange) -> None:
-        self._service.check_key(read_session_key(exchange.headers))
 
     def _check_session(self, exchange: Exchange) -> None:
         if "session_id" in exchange.path_params:

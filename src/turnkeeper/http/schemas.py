@@ -125,7 +125,14 @@ _ANTHROPIC_MODEL = build_object(
 
 SCHEMAS: Mapping[str, JsonObject] = {
     **_build_new_session(),
-    "SessionCreated": build_object("The session that was opened.", {"session_id": TEXT}),
+    "SessionCreated": build_object(
+        "The session that was opened.",
+        {
+            "session_id": TEXT,
+            "key": {**TEXT, "description": "Opens the session to its agent; where the server has keys."},
+        },
+        optional=("key",),
+    ),
     "SessionPage": build_object(
         "A page of sessions, in the order of their ids.",
         {

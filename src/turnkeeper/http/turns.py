@@ -17,32 +17,22 @@ from turnkeeper.dialects import AgentCall, Dialect, ParseContext, ReplyStream, S
 from turnkeeper.dialects.jsonbody import encode_json, parse_object
 from turnkeeper.dialects.sse import STREAM_HEADERS
 from turnkeeper.errors import AuthenticationError, SessionNotFoundError
-from turnkeeper.http.exchange import JSON_HEADERS, Exchange, Receive, Scope, Send
-from turnkeeper.http.failure import answer_or_explain, explain
-from turnkeeper.http.headers import (
-    list_session_keys,
-    read_marks,
-    read_session_key,
-    select_harness_headers,
-    select_trace_headers,
-)
+from turnkeeper.http.exchange import JSON_HEADERS, Exchange
+from turnkeeper.http.failure import explain
+from turnkeeper.http.headers import read_marks, select_harness_headers, select_trace_headers
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.waiter import ClientGoneError, Waiter
 
 
 @dataclass(frozen=True, slots=True)
 class TurnHandler:
-    """An ASGI application for the turns of one dialect, with the session in the path or behind the key."""
+    """Takes the turns of one dialect, with the session in the path or behind the key."""
 
     service: SessionService
     dialect: Dialect
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        async with Exchange(scope, receive, send) as exchange:
-            await answer_or_explain(exchange, self._answer, self.dialect, self.service.count_error)
-
-    async def _answer(self, exchange: Exchange) -> None:
+    async def answer(self, exchange: Exchange) -> None:
+        """Answer one request."""
         session_id = find_session_id(exchange, self.service)
         with self.service.count_request():
             body = await exchange.read_body(self.service.config.limits.max_body_bytes)
@@ -114,16 +104,17 @@ def build_context(service: SessionService, session_id: str) -> ParseContext:
 
 
 def find_session_id(exchange: Exchange, service: SessionService) -> str:
-    """The session a request is for: that of its path, else the one that its key names.
+    """The session a request is for: that of its path, else the one that its key opens, else the one that a key names.
 
     Raises:
         AuthenticationError: no key, or no session behind it.
     """
     session_id = exchange.path_params.get("session_id")
     if session_id is not None:
-        service.check_key(read_session_key(exchange.headers))
         return session_id
-    keys = list_session_keys(exchange.headers)
+    if exchange.caller.grants:
+        return exchange.caller.grants[0].session_id
+    keys = exchange.caller.other_keys
     for key in keys:
         with contextlib.suppress(SessionNotFoundError):
             return service.get_turn_session_id(key)
@@ -135,17 +126,13 @@ def find_session_id(exchange: Exchange, service: SessionService) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TokenCountHandler:
-    """An ASGI application that says how many tokens a turn's prompt would have. It changes nothing."""
+    """Says how many tokens a turn's prompt would have. It changes nothing."""
 
     service: SessionService
     dialect: Dialect
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        async with Exchange(scope, receive, send) as exchange:
-            await answer_or_explain(exchange, self._answer, self.dialect, self.service.count_error)
-
-    async def _answer(self, exchange: Exchange) -> None:
+    async def answer(self, exchange: Exchange) -> None:
+        """Answer one request."""
         session_id = find_session_id(exchange, self.service)
         body = await exchange.read_body(self.service.config.limits.max_body_bytes)
         call = self.dialect.parse_request(parse_object(body), build_context(self.service, session_id))

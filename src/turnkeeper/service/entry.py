@@ -59,6 +59,8 @@ class SessionEntry:
     memory: MemoryAccount
     limit_tokens: int | None
     """Token limit of a path; None for none."""
+    key_hash: bytes | None = field(default=None, repr=False)
+    """The hash of the session's key; None where it has none."""
     busy: int = 0
     """Requests of any kind that are being answered."""
     in_flight: dict[int, TurnInFlight] = field(default_factory=dict[int, TurnInFlight])

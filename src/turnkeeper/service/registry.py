@@ -71,6 +71,14 @@ class Registry:
         """Take in a session under a reserved id."""
         self._entries[entry.id] = entry
 
+    def find(self, session_id: SessionId, now: float) -> SessionEntry | None:
+        """The session of this id; None where there is none that is alive."""
+        entry = self._entries.get(session_id)
+        if entry is not None and entry.is_expired(now):
+            self._expire(entry, now)
+            return None
+        return entry
+
     def get(self, text: str, now: float) -> SessionEntry:
         """The session of this id.
 
@@ -79,10 +87,7 @@ class Registry:
             SessionNotFoundError: there is none.
         """
         session_id = parse_session_id(text)
-        entry = self._entries.get(session_id) if session_id else None
-        if entry is not None and entry.is_expired(now):
-            self._expire(entry, now)
-            entry = None
+        entry = self.find(session_id, now) if session_id else None
         if entry is not None:
             return entry
         if session_id is not None and self._is_buried(session_id, now):
@@ -106,9 +111,7 @@ class Registry:
         session_id = parse_session_id(text)
         if session_id is None:
             return False
-        entry = self._entries.get(session_id)
-        if entry is not None and entry.is_expired(now):
-            self._expire(entry, now)
+        self.find(session_id, now)
         return self._is_buried(session_id, now)
 
     def _is_buried(self, session_id: SessionId, now: float) -> bool:

@@ -4,20 +4,21 @@ Composes the registry, the turns and the samples. Sessions are pure and live in 
 lock, and nothing is held while an engine works. Heavy reading runs in threads over values that never change.
 """
 
-import hmac
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from turnkeeper.access import Caller
 from turnkeeper.choices import HistoryKind, OnTruncated
 from turnkeeper.clock import Clock
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core import DropReason, HistoryPolicy, Ledger, Linear, Session, Tree, TurnRequest
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import Engine, EngineClient, EngineState, RelayReply, RelayRequest
-from turnkeeper.errors import AuthenticationError, CapacityError, SessionClosedError, TurnkeeperError
+from turnkeeper.errors import CapacityError, SessionClosedError, TurnkeeperError
 from turnkeeper.fleet import EngineWatch
 from turnkeeper.fleet.route import RouteKeeper
 from turnkeeper.fleet.verdict import RouteState
@@ -31,6 +32,7 @@ from turnkeeper.service.control import EngineControl
 from turnkeeper.service.encoding import EncoderKeeper
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.health import describe_health
+from turnkeeper.service.keys import KeyRing
 from turnkeeper.service.memory import MemoryKeeper
 from turnkeeper.service.publish import Publisher
 from turnkeeper.service.reader import SessionReader
@@ -53,6 +55,15 @@ _OPEN_HEALTH = ("status", "session_server_instance_id", "engine")
 
 LOOP_LOOK_S = 0.5
 """How often the event loop's delay is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedSession:
+    """A session that was just opened."""
+
+    id: SessionId
+    key: str | None = field(repr=False)
+    """What opens it to an agent, said this once; None where the server has no keys."""
 
 
 class SessionService:
@@ -97,6 +108,7 @@ class SessionService:
         self._memory = memory
         self._clock = clock
         self._requests = 0
+        self._keys = KeyRing(config.server.api_key, draw_bytes)
         self._supervisor = Supervisor(clock, metrics)
         self._watch_gauges()
         registry.on_expire = partial(self._close, reason=EXPIRED)
@@ -146,14 +158,20 @@ class SessionService:
 
     # Sessions.
 
-    def create(self, new: NewSession) -> SessionId:
+    def create(self, new: NewSession) -> CreatedSession:
         """Open a session.
 
         Raises:
             CapacityError: there are as many as there may be.
         """
         self._memory.check_room()
-        return self._open(self._registry.reserve(self._clock.now()), new).id
+        entry = self._open(self._registry.reserve(self._clock.now()), new)
+        return CreatedSession(id=entry.id, key=self._keys.issue(entry) if self._keys.is_locked else None)
+
+    def identify(self, keys: Iterable[str]) -> Caller:
+        """Who sends these keys; where the server has none, everybody is its admin."""
+        now = self._clock.now()
+        return self._keys.identify(keys, lambda session_id: self._registry.find(session_id, now))
 
     def _open(self, session_id: SessionId, new: NewSession) -> SessionEntry:
         limits = self.config.limits
@@ -353,20 +371,6 @@ class SessionService:
             yield
         finally:
             self._requests -= 1
-
-    def check_key(self, key: str | None) -> None:
-        """Refuse a request whose key is not one of the server's, where it has any.
-
-        Raises:
-            AuthenticationError: the key is missing or unknown.
-        """
-        if not self.is_admin(key):
-            raise AuthenticationError("the API key is missing or unknown", hint="--api-key names those that are served")
-
-    def is_admin(self, key: str | None) -> bool:
-        """Whether a key is one of the server's; everybody's is where it has none. The time taken tells nothing."""
-        keys, given = self.config.server.api_key, (key or "").encode()
-        return not keys or sum(hmac.compare_digest(each.encode(), given) for each in keys) > 0
 
     def abort_all(self) -> int:
         """End every turn in flight for good; sessions that exist take no further turns. Returns how many there are."""

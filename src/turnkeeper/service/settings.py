@@ -5,7 +5,7 @@ null means left out.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -18,10 +18,11 @@ from pydantic import (
     model_validator,
 )
 
+from turnkeeper.access import GRANTABLE, Right
 from turnkeeper.choices import HistoryKind, OnTruncated
 from turnkeeper.dialects.sampling import parse_pins, parse_sampling_field
 from turnkeeper.errors import RequestError
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, is_array
 
 PINNED_FIELDS = ("temperature", "top_p", "top_k")
 """Pins that may also stand beside ``sampling_params``, where trainers write them."""
@@ -41,6 +42,19 @@ def _read_false(value: Any) -> Any:
 
 def _read_empty(value: Any) -> Any:
     return {} if value is None else value
+
+
+def _parse_scopes(value: Any) -> frozenset[Right]:
+    if value is None:
+        return frozenset()
+    choices = ", ".join(GRANTABLE)
+    if not is_array(value):
+        raise RequestError(f"scopes must be a list, got {value!r}"[:200], hint=f"known: {choices}", param="scopes")
+    for name in value:
+        if name not in GRANTABLE:
+            shown = repr(name)[:64]
+            raise RequestError(f"scopes: {shown} is no scope", hint=f"known: {choices}", param="scopes")
+    return frozenset(map(Right, value))
 
 
 class NewSession(BaseModel):
@@ -68,6 +82,16 @@ class NewSession(BaseModel):
     """Token limit of a path, prompt and completion together."""
     on_truncated: Annotated[OnTruncated, Field(strict=False)] | None = None
     """What a request that extends a turn which ended by length does: close refuses it, bridge goes on."""
+
+    scopes: Annotated[
+        frozenset[Right], PlainValidator(_parse_scopes, json_schema_input_type=list[Literal[GRANTABLE]] | None)
+    ] = frozenset()
+    """What the key of the session opens beside turns: read, collect, delete."""
+
+    @property
+    def granted(self) -> frozenset[Right]:
+        """All that the key of the session opens."""
+        return self.scopes | {Right.TURN}
 
     @property
     def pins(self) -> Mapping[str, Any]:

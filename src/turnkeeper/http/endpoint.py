@@ -1,0 +1,52 @@
+"""One route as an ASGI application: who may call it is decided first, before its body is read.
+
+::
+
+    request -> whose keys? -> turnkeeper.access -> handler -> response, or the error in the caller's own form
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from turnkeeper.access import Right, authorize, find_right
+from turnkeeper.dialects import Dialect
+from turnkeeper.http.exchange import Exchange, Receive, Scope, Send
+from turnkeeper.http.failure import answer_or_explain
+from turnkeeper.http.headers import list_session_keys
+from turnkeeper.service.service import SessionService
+
+Handle: TypeAlias = Callable[[Exchange], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A handler behind the question who calls."""
+
+    service: SessionService
+    rights: Mapping[str, Right]
+    """What each of its methods asks for."""
+    handle: Handle
+    choose_dialect: Callable[[Mapping[str, str]], Dialect] | None = None
+    """In whose form an error is told, by the headers; None for the control plane's."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        async with Exchange(scope, receive, send) as exchange:
+            dialect = self.choose_dialect(exchange.headers) if self.choose_dialect else None
+            await answer_or_explain(exchange, self._answer, dialect, self.service.count_error)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        exchange.caller = self.service.identify(list_session_keys(exchange.headers))
+        authorize(self.rights[exchange.method], exchange.caller, exchange.path_params.get("session_id"))
+        await self.handle(exchange)
+
+
+def list_rights(methods: Iterable[str], path: str) -> dict[str, Right]:
+    """What the methods of a path ask for; whoever serves GET serves HEAD.
+
+    Raises:
+        LookupError: the table of access has no row for one of them.
+    """
+    served = {*methods} | ({"HEAD"} if "GET" in methods else set[str]())
+    return {method: find_right(method, path) for method in sorted(served)}

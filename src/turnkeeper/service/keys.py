@@ -1,0 +1,79 @@
+"""Keys: those of the admin, and the one that each session is given. Knows hashes alone, and never what was hashed.
+
+The key of a session is ``tk-<session id>-<secret>``. It is said once, when the session is created. One fast keyed hash
+is enough to keep it: a slow one protects passwords, which can be guessed, and here nobody guesses 128 random bits. The
+hash's own key is drawn anew by each process, so that a hash that leaks is of no use elsewhere. Hashes are compared in
+constant time, and a key whose session there is not takes as long as a wrong one.
+"""
+
+import hmac
+import re
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+
+from turnkeeper.access import Caller, Grant
+from turnkeeper.ids import SessionId
+from turnkeeper.service.entry import SessionEntry
+
+SECRET_BYTES = 16
+_HASH_BYTES = 32
+_KEY = re.compile(r"tk-([0-9a-f]{32})-[0-9a-f]{32}")
+_NO_HASH = bytes(_HASH_BYTES)
+
+
+class KeyRing:
+    """What the keys of a server open."""
+
+    def __init__(self, admin_keys: Iterable[str], draw_bytes: Callable[[int], bytes]) -> None:
+        """Take the admin's keys; where there is none, everybody is the admin.
+
+        Args:
+            admin_keys: in plain text.
+            draw_bytes: a source of randomness that nobody can guess.
+        """
+        self._draw_bytes = draw_bytes
+        self._hash_key = draw_bytes(_HASH_BYTES)
+        self._admins = tuple(map(self._hash, admin_keys))
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether the server has keys."""
+        return bool(self._admins)
+
+    def issue(self, entry: SessionEntry) -> str:
+        """Give a session its key, which this is the one chance to read; an earlier one opens nothing any more."""
+        key = f"tk-{entry.id}-{self._draw_bytes(SECRET_BYTES).hex()}"
+        entry.key_hash = self._hash(key)
+        return key
+
+    def identify(self, keys: Iterable[str], find: Callable[[SessionId], SessionEntry | None]) -> Caller:
+        """Who a caller is that sends these keys.
+
+        Args:
+            keys: in plain text, as they came.
+            find: the session of an id; None where there is none.
+        """
+        if not self._admins:
+            return Caller(is_admin=True, other_keys=tuple(keys))
+        is_admin, grants, others = False, list[Grant](), list[str]()
+        for key in keys:
+            found = self._hash(key)
+            if sum(hmac.compare_digest(each, found) for each in self._admins):
+                is_admin = True
+            elif grant := _find_grant(key, found, find):
+                grants.append(grant)
+            else:
+                others.append(key)
+        return Caller(is_admin=is_admin, grants=tuple(grants), other_keys=tuple(others))
+
+    def _hash(self, key: str) -> bytes:
+        return blake2b(key.encode(), digest_size=_HASH_BYTES, key=self._hash_key).digest()
+
+
+def _find_grant(key: str, found: bytes, find: Callable[[SessionId], SessionEntry | None]) -> Grant | None:
+    match = _KEY.fullmatch(key)
+    entry = find(SessionId(match[1])) if match else None
+    expected = _NO_HASH if entry is None or entry.key_hash is None else entry.key_hash
+    if not hmac.compare_digest(expected, found) or entry is None:
+        return None
+    return Grant(session_id=entry.id, scopes=entry.settings.granted)
