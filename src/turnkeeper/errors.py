@@ -27,6 +27,7 @@
     |  `- HookError                        422  a picker or postprocessor failed or broke its contract
     |- CapacityError                       429  a limit of the server, named
     |- ServerUnreachableError              503  the client found no session server
+    |- ServerDrainingError                 503  the server is stopping and takes no new sessions and turns
     |- ProcessError                        exit status 1  a command that was started did not get ready
     |- TokenIntegrityError                 500  a prompt does not start with its parent's path
     |- PayloadError                      500  a samples payload has another form (raised where it is read)
@@ -213,6 +214,13 @@ class CapacityError(TurnkeeperError):
 
 class ServerUnreachableError(TurnkeeperError):
     """The client found no session server, or got no answer in time; facts: ``url``."""
+
+    status = 503
+    is_retryable = True
+
+
+class ServerDrainingError(TurnkeeperError):
+    """The server was told to stop, and takes no new sessions and turns; facts: ``retry_after_s``."""
 
     status = 503
     is_retryable = True

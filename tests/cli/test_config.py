@@ -55,6 +55,7 @@ def test_show_prints_what_follows_from_the_options() -> None:
         "truncated": "close",
         "rows-asked-for": "all",
         "wire": "chat, or generate under prefill/decode disaggregation",
+        "turn-timeout": 3600,
         "ports": [30100, 30101],
     }
 
@@ -66,7 +67,7 @@ def test_show_hides_keys() -> None:
 
 
 def test_check_prints_everything_that_is_broken() -> None:
-    status, out, err = invoke("check", "--backend-url", "http://e:1", "--gate-timeout", "4000")
+    status, out, err = invoke("check", "--backend-url", "http://e:1", "--request-timeout", "500")
     assert (status, out) == (2, "")
     assert [line.split(":")[0] for line in err.splitlines()] == ["warning", "error", "error"]
 

@@ -94,7 +94,12 @@ def test_the_routers_timeout_is_the_engines(changes: dict[str, Any], seconds: fl
 
 def test_a_timeout_that_does_not_nest_is_named() -> None:
     with pytest.raises(ArgumentErrors, match="--engine-timeout 7200 must be shorter than --request-timeout 3600"):
-        resolve_namespace(SimpleNamespace(**BARE, miles_router_timeout=7200), ())
+        resolve_namespace(SimpleNamespace(**BARE, miles_router_timeout=7200, request_timeout=3600), ())
+
+
+def test_a_turn_may_take_as_long_as_the_routers_timeout_asks() -> None:
+    config = resolve_namespace(SimpleNamespace(**BARE, miles_router_timeout=7200), ())
+    assert config.request_timeout_s == 14400
 
 
 def test_a_bad_value_goes_by_the_name_that_the_trainer_gave_it() -> None:

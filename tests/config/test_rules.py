@@ -162,21 +162,24 @@ CASES = (
     ),
     Case(
         id="timeouts_nest/engine",
-        breaks={"engine_timeout": 3600},
-        holds={"engine_timeout": 3599},
+        breaks={"engine_timeout": 3600, "request_timeout": 3600},
+        holds={"engine_timeout": 3599, "request_timeout": 3600},
         says=("--engine-timeout 3600 must be shorter than --request-timeout 3600",),
     ),
     Case(
         id="timeouts_nest/gate",
-        breaks={"gate_timeout": 4000},
-        holds={"gate_timeout": 4000, "request_timeout": 5000, "drain_timeout": 6000},
+        breaks={"gate_timeout": 4000, "request_timeout": 3600},
+        holds={"gate_timeout": 4000, "request_timeout": 5000},
         says=("--gate-timeout 4000 must be shorter than --request-timeout 3600",),
     ),
     Case(
-        id="timeouts_nest/drain",
-        breaks={"drain_timeout": 100},
-        holds={"engine_timeout": 10, "gate_timeout": 10, "request_timeout": 20, "drain_timeout": 30},
-        says=("--request-timeout 3600 must be shorter than --drain-timeout 100",),
+        id="timeouts_nest/both",
+        breaks={"request_timeout": 500},
+        holds={"engine_timeout": 7200, "gate_timeout": 7200},
+        says=(
+            "--engine-timeout 1800 must be shorter than --request-timeout 500",
+            "--gate-timeout 600 must be shorter than --request-timeout 500",
+        ),
     ),
     Case(
         id="checkpoint_given",
@@ -409,7 +412,7 @@ def test_a_trainer_without_a_session_server_needs_nothing() -> None:
 
 def test_everything_that_is_broken_is_reported_at_once() -> None:
     with pytest.raises(ArgumentErrors) as caught:
-        resolve_command_line(["--partial-rollout", "--gate-timeout", "4000"], environment={})
+        resolve_command_line(["--partial-rollout", "--request-timeout", "500"], environment={})
     lines = str(caught.value).splitlines()
     assert [line.split()[0] for line in lines] == ["no", "timeouts", "a", "--use-session-server"]
     assert isinstance(caught.value, ValueError)

@@ -2,7 +2,8 @@
 
 1. Each child gets its task.
 2. When one ends, all end, and its status is the group's.
-3. A group that is told to end ends its children, a child that does not listen after its grace or at the second time.
+3. A group that is told to end ends its children, and tells them again at the second time; a child that does not listen
+   is killed after its grace or at the third time.
 4. Children whose parent was killed end by themselves.
 
 No test waits by the clock: a pipe that every child holds ends when the last of them has.
@@ -86,9 +87,11 @@ def test_a_child_that_does_not_end_is_killed() -> None:
         assert (rest, process.returncode) == ("told\n", 0)
 
 
-def test_the_second_signal_kills() -> None:
+def test_the_second_signal_is_passed_on_and_the_third_kills() -> None:
     with start("ignore", "ignore") as process:
         assert read_lines(process, 4) == ["ignore", "ignore", "ignoring", "ignoring"]
+        process.send_signal(signal.SIGTERM)
+        assert read_lines(process, 2) == ["told", "told"]
         process.send_signal(signal.SIGTERM)
         assert read_lines(process, 2) == ["told", "told"]
         process.send_signal(signal.SIGTERM)

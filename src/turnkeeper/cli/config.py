@@ -81,6 +81,7 @@ def derive(loaded: Loaded) -> dict[str, dict[str, object]]:
             "value": config.engine_wire or "chat, or generate under prefill/decode disaggregation",
             "from": "engine-wire",
         },
+        "turn-timeout": {"value": config.request_timeout_s, "from": "request-timeout, engine-timeout, gate-timeout"},
         "ports": {"value": config.ports, "from": "session-server-port, session-server-workers"},
     }
 

@@ -47,6 +47,8 @@ class ResolvedConfig:
     """This instance's name in /health."""
     warnings: tuple[str, ...]
     """To be logged once, at start."""
+    request_timeout_s: float
+    """The longest that a turn may take, its waits and engine calls included."""
     engine_authorizations: Mapping[str, str] = field(repr=False)
     """The header's value by engine URL, for those that were given with user and password."""
     origins: Mapping[str, Origin]
@@ -82,6 +84,7 @@ def resolve(loaded: Loaded, *, warnings: tuple[str, ...] = ()) -> ResolvedConfig
         ports=tuple(first and first + worker for worker in range(server.session_server_workers)),
         instance_id=server.session_server_instance_id or uuid.uuid4().hex,
         warnings=warnings,
+        request_timeout_s=_choose_request_timeout(settings.timeouts),
         engine_authorizations=build_authorizations(settings.engine.backend_url),
         origins=loaded.origins,
     )
@@ -100,6 +103,11 @@ def _resolve_engine(engine: Engine) -> Engine:
     key = engine.engine_api_key if path is None else read_keys(path)[0]
     urls = tuple(split_address(url).url for url in engine.backend_url)
     return engine.model_copy(update={"backend_url": urls, "engine_api_key": key})
+
+
+def _choose_request_timeout(timeouts: Timeouts) -> float:
+    """What was asked for, else the time for a whole wait at the gate or engine call and for as much behind it."""
+    return timeouts.request_timeout_s or 2 * max(timeouts.engine_timeout_s, timeouts.gate_timeout_s)
 
 
 def _find_chosen_wire(loaded: Loaded) -> EngineWire | None:

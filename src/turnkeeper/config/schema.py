@@ -357,15 +357,15 @@ class Timeouts(Section):
 
     Raise it where a single reply may take longer than half an hour.
     """
-    request_timeout_s: Duration = 3600.0
-    """One request of an agent, with its waits and engine calls.
+    request_timeout_s: Duration | None = None
+    """One turn, with its waits and engine calls. Unset: twice the longer of engine and gate timeout.
 
-    Raise it together with `--engine-timeout` and `--gate-timeout`.
+    Set it where turns shall fail sooner than their engine calls and waits together might take.
     """
-    drain_timeout_s: Duration = 3900.0
-    """Requests in flight when the server stops.
+    drain_timeout_s: Grace = 120.0
+    """How long a server that is told to stop waits for turns in flight and for its sessions to be collected.
 
-    Lower it where a stopping server may drop turns.
+    Raise it where a turn and the collect behind it take longer than two minutes; 0 stops at once.
     """
     gate_timeout_s: Duration = 600.0
     """A new turn's wait while the engines are paused.

@@ -103,8 +103,9 @@ class Routes:
         await _send_json(exchange, {"status": "ok"})
 
     async def health(self, exchange: Exchange) -> None:
-        """``GET /health``."""
-        await _send_json(exchange, self._service.describe_health(is_admin=exchange.caller.is_admin))
+        """``GET /health``: a 503 while the server drains, so that load balancers send nothing new."""
+        status = 503 if self._service.is_draining else 200
+        await _send_json(exchange, self._service.describe_health(is_admin=exchange.caller.is_admin), status)
 
     async def metrics(self, exchange: Exchange) -> None:
         """``GET /metrics``."""
@@ -133,8 +134,8 @@ class Routes:
             self._service.get_session_id(exchange.path_params["session_id"])
 
 
-async def _send_json(exchange: Exchange, value: JsonObject) -> None:
-    await exchange.respond(200, encode_json(value), JSON_HEADERS)
+async def _send_json(exchange: Exchange, value: JsonObject, status: int = 200) -> None:
+    await exchange.respond(status, encode_json(value), JSON_HEADERS)
 
 
 def _check_names(body: JsonObject) -> None:

@@ -43,6 +43,7 @@ METRICS: tuple[MetricRow, ...] = (
     _gauge("turnkeeper_spilled_bytes", "Routing rows of idle sessions that were moved to disk."),
     _gauge("turnkeeper_requests_in_flight", "Requests of agents that are being answered."),
     _gauge("turnkeeper_turns_in_flight", "Engine calls that run, or wait for their agent to come back."),
+    _gauge("turnkeeper_draining", "1 once the server was told to stop."),
     _gauge("turnkeeper_engine_state", "1 for the state that the engines are in.", "state"),
     _gauge("turnkeeper_tokenizer", "1 for the library that makes ids of text.", "backend"),
     _gauge("turnkeeper_engine_routes", "Engine URLs, by what the probe found of the route to them.", "verdict"),

@@ -33,6 +33,7 @@ from turnkeeper.rendering import Checkpoint, Renderer, Tokenizer, build_renderer
 from turnkeeper.routing import RoutingShape, read_routing_shape
 from turnkeeper.samples import CollectOptions, load_hooks
 from turnkeeper.service.control import EngineControl
+from turnkeeper.service.drain import Drain
 from turnkeeper.service.encoding import EncoderKeeper, LoadEncoder, find_loader
 from turnkeeper.service.entry import MemoryAccount
 from turnkeeper.service.memory import MemoryKeeper
@@ -131,7 +132,7 @@ def join_service(
         parse=build_parser(renderer),
         decode=renderer.tokenizer.decode,
     )
-    publisher, metrics = Publisher(), Metrics()
+    publisher, metrics, drain = Publisher(), Metrics(), Drain(clock)
     publisher.subscribe(lambda _, event: metrics.record(event))
     if routes is not None:
         watch.on_look = routes.note_reports
@@ -144,6 +145,7 @@ def join_service(
         draw_bytes=outside.draw_bytes,
         context_length=_find_context_length(checkpoint_config),
         metrics=metrics,
+        drain=drain,
         store_turn=store_turn,
     )
     registry = Registry(
@@ -196,6 +198,7 @@ def join_service(
             directory=config.limits.spill_directory,
             on_spilled=lambda size: logger.info("moved %d bytes of routing rows to disk", size),
         ),
+        drain=drain,
         clock=clock,
         draw_bytes=outside.draw_bytes,
     )

@@ -41,7 +41,7 @@ async def running_command(
     module: str = "turnkeeper",
     start_timeout_s: float = START_TIMEOUT_S,
 ) -> AsyncGenerator[ServerProcess]:
-    """Run ``turnkeeper ARGUMENTS`` until the block ends.
+    """Run ``turnkeeper ARGUMENTS`` until the block ends; a session server then waits for nobody.
 
     Args:
         arguments: of the command; let it take a free port.
@@ -62,7 +62,7 @@ async def running_command(
             *arguments,
             stdout=asyncio.subprocess.PIPE,
             stderr=log_file,
-            env={**os.environ, "PYTHONPATH": source, **(environment or {})},
+            env={**os.environ, "PYTHONPATH": source, "TURNKEEPER_DRAIN_TIMEOUT": "0", **(environment or {})},
         )
         try:
             url = await _read_url(process, start_timeout_s)

@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Sequence
 from queue import SimpleQueue
 from types import FrameType
@@ -20,12 +21,13 @@ _LENGTH = struct.Struct("<Q")
 def run_group(command: Sequence[str], tasks: Sequence[bytes], *, grace_s: float) -> int:
     """Run one process a task until one ends or this process is told to, then end all of them.
 
-    Call it in the main thread: it answers SIGTERM and SIGINT while it runs. The second one kills.
+    Call it in the main thread: it answers SIGTERM and SIGINT while it runs. The second one is passed on, so that
+    children which drain end at once; the third one kills.
 
     Args:
         command: the program of every child; it starts with `read_task`.
         tasks: what each child gets.
-        grace_s: how long a child may take to end before it is killed.
+        grace_s: how long the children may take to end before they are killed.
 
     Returns:
         The exit status of the child that ended first, 0 if this process was told to end.
@@ -33,12 +35,13 @@ def run_group(command: Sequence[str], tasks: Sequence[bytes], *, grace_s: float)
     ended: SimpleQueue[int] = SimpleQueue()
 
     children: list[subprocess.Popen[bytes]] = []
-    is_ending = False
+    told = 0
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        if is_ending:
-            for child in children:
-                child.kill()
+        nonlocal told
+        told += 1
+        for child in children if told > 1 else ():
+            child.terminate() if told == 2 else child.kill()
         ended.put(0)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -47,7 +50,7 @@ def run_group(command: Sequence[str], tasks: Sequence[bytes], *, grace_s: float)
             children.append(_start(command, task))
             threading.Thread(target=_report, args=(children[-1], ended), daemon=True).start()
         status = ended.get()
-        is_ending = True
+        told = max(told, 1)
         return status
     finally:
         _end(children, grace_s)
@@ -103,9 +106,10 @@ def _follow(descriptor: int) -> None:
 def _end(children: Sequence[subprocess.Popen[bytes]], grace_s: float) -> None:
     for child in children:
         child.terminate()
+    deadline = time.monotonic() + grace_s
     for child in children:
         try:
-            child.wait(grace_s)
+            child.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()

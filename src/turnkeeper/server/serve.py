@@ -1,5 +1,6 @@
 """Run the application on a socket: one uvicorn server, until a signal ends it."""
 
+import asyncio
 import gc
 import logging
 import socket
@@ -14,6 +15,7 @@ from turnkeeper.http.app import build_app
 from turnkeeper.http.protocol import HttpProtocol
 from turnkeeper.server.build import build_service
 from turnkeeper.service.encoding import limit_libraries, release_memory
+from turnkeeper.service.service import SessionService
 
 logger = logging.getLogger("turnkeeper")
 
@@ -25,12 +27,22 @@ KEEP_ALIVE_S = 900
 """How long an idle connection of an agent stays open: longer than the pools of clients keep theirs, so that no client
 sends a request on a connection that is being closed."""
 
+LAST_RESPONSES_S = 3
+"""How long responses may still be written once the server takes no more requests; then connections are cut."""
+
+_MARGIN_S = 1
+"""How long requests may take to notice that their connection was cut, before uvicorn cancels them."""
+
 
 class Server(uvicorn.Server):
-    """uvicorn that says when it serves."""
+    """uvicorn that says when it serves, and that drains before it closes its sockets.
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    The first signal begins the drain; the server goes on listening until the drain is over or another signal comes.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: SessionService, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
+        self._service = service
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -44,9 +56,33 @@ class Server(uvicorn.Server):
             release_memory()
             self._on_ready()
 
+    async def main_loop(self) -> None:
+        """Serve until a signal comes, and then until nothing is left or a second signal comes."""
+        await super().main_loop()
+        self.should_exit = False
+        draining = asyncio.create_task(self._drain())
+        await super().main_loop()
+        draining.cancel()
+        await asyncio.gather(draining, return_exceptions=True)
+        self._service.end_turns()
+        asyncio.get_running_loop().call_later(LAST_RESPONSES_S, self._cut_connections)
+
+    def _cut_connections(self) -> None:
+        """Hang up on clients that neither finish their request nor read their response: a cancelled request would be
+        logged as a fault of the server."""
+        for connection in tuple(self.server_state.connections):
+            connection.transport.abort()
+
+    async def _drain(self) -> None:
+        try:
+            await self._service.drain()
+        except Exception:
+            logger.exception("the drain failed, and the server stops at once")
+        self.should_exit = True
+
 
 def serve(config: ResolvedConfig, *, worker: int = 0) -> None:
-    """Serve until a signal says to stop.
+    """Serve until a signal says to stop, and drain.
 
     Args:
         config: the options.
@@ -58,13 +94,14 @@ def serve(config: ResolvedConfig, *, worker: int = 0) -> None:
     for warning in config.warnings if worker == 0 else ():
         logger.warning("%s", warning)
     limit_libraries()
-    app = build_app(build_service(config))
+    service = build_service(config)
     listener = open_listener(config.server.session_server_ip, config.ports[worker])
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     server = Server(
-        build_uvicorn_config(app, config),
-        lambda: print(f"turnkeeper session server ready at http://{shown}:{port}", flush=True),  # noqa: T201
+        build_uvicorn_config(build_app(service)),
+        service,
+        lambda: _print_line(f"turnkeeper session server ready at http://{shown}:{port}"),
     )
     with listener:
         server.run(sockets=[listener])
@@ -72,7 +109,13 @@ def serve(config: ResolvedConfig, *, worker: int = 0) -> None:
         sys.exit(1)
 
 
-def build_uvicorn_config(app: object, config: ResolvedConfig) -> uvicorn.Config:
+def _print_line(line: str) -> None:
+    """Write a whole line at once: the processes of a group share their standard output."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def build_uvicorn_config(app: object) -> uvicorn.Config:
     """How the server is run: agents pause for minutes between turns, and their idle connections stay open."""
     return uvicorn.Config(
         app,  # pyright: ignore[reportArgumentType] - any ASGI application
@@ -82,7 +125,7 @@ def build_uvicorn_config(app: object, config: ResolvedConfig) -> uvicorn.Config:
         lifespan="on",
         ws="none",
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=int(config.timeouts.drain_timeout_s),
+        timeout_graceful_shutdown=LAST_RESPONSES_S + _MARGIN_S,
         server_header=True,
         date_header=True,
         backlog=BACKLOG,

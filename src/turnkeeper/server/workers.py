@@ -19,7 +19,7 @@ from turnkeeper.server.serve import serve
 logger = logging.getLogger("turnkeeper")
 
 _KILL_MARGIN_S = 10.0
-"""What a process may take beyond draining its requests before it is killed."""
+"""How long a process may take behind its drain before it is killed."""
 
 
 def serve_workers(config: ResolvedConfig) -> int:

@@ -16,6 +16,8 @@ def describe_health(
     reports: Iterable[EngineReport],
     routes: RouteKeeper | None,
     supervisor: Supervisor,
+    *,
+    is_draining: bool,
 ) -> JsonObject:
     """The body of the answer.
 
@@ -25,9 +27,10 @@ def describe_health(
         reports: the newest look at them; none before the first.
         routes: what is known of the routes; None where none is probed.
         supervisor: owns the background tasks.
+        is_draining: whether the server was told to stop.
     """
     return {
-        "status": "ok",
+        "status": "draining" if is_draining else "ok",
         "session_server_instance_id": config.instance_id,
         "engine": str(state),
         "engines": [_describe_engine(report, routes) for report in reports],

@@ -29,6 +29,7 @@ from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
 from turnkeeper.samples import Collection, Reward, SamplesPayload
 from turnkeeper.service.control import EngineControl
+from turnkeeper.service.drain import Drain
 from turnkeeper.service.encoding import EncoderKeeper
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.health import describe_health
@@ -49,6 +50,9 @@ SWEEP_INTERVAL_S = 30.0
 
 EXPIRED = "expired"
 """Why a session ended that nobody asked for any more."""
+
+SERVER_STOPS = "the server is stopping"
+"""Why a session ended that was still there when the process ended."""
 
 _OPEN_HEALTH = ("status", "session_server_instance_id", "engine")
 """What a stranger may know of a server with keys."""
@@ -87,6 +91,7 @@ class SessionService:
         metrics: Metrics,
         encoders: EncoderKeeper,
         memory: MemoryKeeper,
+        drain: Drain,
         clock: Clock,
         draw_bytes: Callable[[int], bytes],
     ) -> None:
@@ -106,6 +111,7 @@ class SessionService:
         self.metrics = metrics
         self.encoders = encoders
         self._memory = memory
+        self._drain = drain
         self._clock = clock
         self._requests = 0
         self._keys = KeyRing(config.server.api_key, draw_bytes)
@@ -133,11 +139,36 @@ class SessionService:
         """See once how the engines are."""
         await self._watch.look()
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether the server was told to stop."""
+        return self._drain.is_draining
+
+    async def drain(self) -> None:
+        """Take no new sessions and turns; wait until nothing is left to answer and to collect, or the time is up."""
+        await self._drain.run(
+            timeout_s=self.config.timeouts.drain_timeout_s,
+            is_over=lambda: not self._requests and not any(map(_holds_something, self._registry)),
+            describe=lambda: (
+                f"{sum(map(_holds_something, self._registry))} sessions and {self._count_turns()} turns in flight"
+            ),
+        )
+
+    def end_turns(self) -> None:
+        """Give up every turn in flight, for the server stops now; one that is being recorded is recorded."""
+        for entry in self._registry:
+            self._turns.abandon_all(
+                entry, DropReason.DELETED, SessionClosedError(f"session {entry.id}: {SERVER_STOPS}")
+            )
+
+    def _count_turns(self) -> int:
+        return sum(len(entry.in_flight) for entry in self._registry)
+
     async def close(self) -> None:
         """Abandon what is in flight, tell the engines, release connections."""
         await self._supervisor.close()
         for entry in tuple(self._registry):
-            self._close(entry, "the server is stopping")
+            self._close(entry, SERVER_STOPS)
         await self._turns.drain()
         await self._watch.close()  # a look goes on without who asked for it
         await self._memory.settle()
@@ -163,7 +194,9 @@ class SessionService:
 
         Raises:
             CapacityError: there are as many as there may be.
+            ServerDrainingError: the server is stopping.
         """
+        self._drain.check("sessions")
         self._memory.check_room()
         entry = self._open(self._registry.reserve(self._clock.now()), new)
         return CreatedSession(id=entry.id, key=self._keys.issue(entry) if self._keys.is_locked else None)
@@ -278,6 +311,7 @@ class SessionService:
             RequestError: what is refused without the engine.
         """
         if (unused := self._find_creatable(session_id)) is not None:
+            self._drain.check("sessions")
             self._memory.check_room()
             self._registry.check_room(self._clock.now())
             self._open(unused, NewSession())
@@ -393,7 +427,7 @@ class SessionService:
         """What ``GET /health`` says; to strangers no address and no problem."""
         state, reports = self.control.state, self._watch.reports
         whole = {
-            **describe_health(self.config, state, reports, self.routes, self._supervisor),
+            **describe_health(self.config, state, reports, self.routes, self._supervisor, is_draining=self.is_draining),
             "tokenizer": str(self.encoders.serving),
         }
         return whole if is_admin else {name: whole[name] for name in _OPEN_HEALTH}
@@ -434,7 +468,8 @@ class SessionService:
         watch("turnkeeper_session_bytes", lambda: self._memory.account.used_bytes)
         watch("turnkeeper_spilled_bytes", lambda: self._memory.account.spilled_bytes)
         watch("turnkeeper_requests_in_flight", lambda: self._requests)
-        watch("turnkeeper_turns_in_flight", lambda: sum(len(entry.in_flight) for entry in self._registry))
+        watch("turnkeeper_turns_in_flight", self._count_turns)
+        watch("turnkeeper_draining", lambda: self.is_draining)
         for state in EngineState:
             watch("turnkeeper_engine_state", partial(self._is_state, state), state=str(state))
         if self.routes is not None:
@@ -458,6 +493,11 @@ def build_policy(
         on_tools_change=on_tools_change,
         on_truncated=on_truncated,
     )
+
+
+def _holds_something(entry: SessionEntry) -> bool:
+    """Whether a session has a turn, or something that may become one: an unused session is nothing to collect."""
+    return len(entry.session.forest) > 0 or not entry.is_idle
 
 
 def _describe_entry(entry: SessionEntry) -> JsonObject:

@@ -27,6 +27,7 @@ from turnkeeper.generation import TurnOutcome, TurnRunner
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
 from turnkeeper.service.budget import choose_limit
+from turnkeeper.service.drain import Drain
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.in_flight import TurnInFlight
 from turnkeeper.service.plan import GenerationPlan, plan_generation
@@ -57,6 +58,7 @@ class TurnService:
         draw_bytes: Callable[[int], bytes],
         context_length: int | None,
         metrics: Metrics,
+        drain: Drain,
         store_turn: StoreTurn = keep_in_memory,
     ) -> None:
         self._runner = runner
@@ -66,6 +68,7 @@ class TurnService:
         self._draw_bytes = draw_bytes
         self._context_length = context_length
         self._metrics = metrics
+        self._drain = drain
         self._store_turn = store_turn
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -80,6 +83,7 @@ class TurnService:
         Raises:
             RequestError: what is refused without the engine: history, template, length, limits.
             SessionClosedError: the session takes no further turns.
+            ServerDrainingError: the server is stopping, and the request is no retry.
         """
         resolved = resolve_request(request, entry.settings.pins, entry.session)
         while (waiter := self._find_retried(entry, resolved)) is None and entry.is_recording:
@@ -87,6 +91,7 @@ class TurnService:
             resolved = resolve_request(request, entry.settings.pins, entry.session)
         if waiter is not None:
             return waiter
+        self._drain.check("turns")
         pending = entry.session.begin(resolved.request, at=entry.clock.unix(), query=resolved.query)
         grace_s = self._config.timeouts.reconnect_grace_s
         turn = TurnInFlight(entry, pending, response_id=response_id, grace_s=grace_s)
@@ -155,7 +160,7 @@ class TurnService:
         closed_as = turn.entry.session.closed_as
         if closed_as is not None:  # all turns were ended while this one's prompt was rendered
             raise SessionClosedError(f"session {turn.entry.id}: {closed_as}")
-        limit_s, progress = self._config.timeouts.request_timeout_s, turn.progress
+        limit_s, progress = self._config.request_timeout_s, turn.progress
         sink = self._build_sink(turn, plan) if plan.wants_text else None
         try:
             async with asyncio.timeout(limit_s):

@@ -163,20 +163,22 @@ def ports_exist(at: Situation) -> str | None:
     )
 
 
-@rule(when="always", must="`--engine-timeout` and `--gate-timeout` < `--request-timeout` < `--drain-timeout`")
+@rule(when="`--request-timeout` is given", must="`--engine-timeout` and `--gate-timeout` < `--request-timeout`")
 def timeouts_nest(at: Situation) -> str | None:
     """An outer timeout must be longer than those it encloses."""
-    pairs = (
-        ("engine_timeout", "request_timeout"),
-        ("gate_timeout", "request_timeout"),
-        ("request_timeout", "drain_timeout"),
-    )
-    values = {name: getattr(at.settings.timeouts, f"{name}_s") for pair in pairs for name in pair}
+    timeouts = at.settings.timeouts
+    outer = timeouts.request_timeout_s
+    if outer is None:
+        return None
+    inner = {"engine_timeout": timeouts.engine_timeout_s, "gate_timeout": timeouts.gate_timeout_s}
     broken = [
-        f"{at.describe(inner)} must be shorter than {at.describe(outer)}"
-        for inner, outer in pairs
-        if values[inner] >= values[outer]
+        f"{at.describe(name)} must be shorter than {at.describe('request_timeout')}"
+        for name, value in inner.items()
+        if value >= outer
     ]
     if not broken:
         return None
-    return f"timeouts do not nest: {', and '.join(broken)} (seconds); raise the outer one or lower the inner one"
+    return (
+        f"timeouts do not nest: {', and '.join(broken)} (seconds); raise the outer one, lower the inner one, or leave "
+        "--request-timeout out"
+    )
