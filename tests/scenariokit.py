@@ -24,6 +24,7 @@ from typing import Any
 
 from clientkit import Run, get_session, read_text
 from httpkit import Site, running_site
+from rendering.reals import real
 from servicekit import get_renderer
 from turnkeeper.core import DropReason, MaskReason
 from turnkeeper.jsontypes import JsonObject
@@ -55,6 +56,11 @@ class Said:
     ids: tuple[int, ...]
     is_main: bool
     """Whether it answers the task, and not a title or summary request."""
+
+
+def get_family(name: str) -> Renderer:
+    """``tiny``, or ``qwen36`` or ``gptoss`` with the real template and tokenizer."""
+    return get_renderer() if name == "tiny" else real(name)
 
 
 @dataclass(slots=True)

@@ -4,26 +4,19 @@
    extends the last; only a sub-agent, a compaction and a first message that the client rewrote begin a root.
 2. Side requests (titles, summaries) are roots of their own or branches, and drop nothing.
 3. Every reply of the policy is trained in the samples exactly as the engine said it, behind the prompt it saw.
-4. Claude Code and Codex also play in front of the real templates of Qwen3.6 and gpt-oss.
+4. Claude Code and Codex also play in front of the real templates and tokenizers of Qwen3.6 and gpt-oss.
 """
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deskkit import open_claude_code, open_codex, open_opencode, open_pi, open_qwen_code, open_run
-from rendering.standins import standin
-from scenariokit import Calls, Scenarios, check_scenario, list_main_causes, read_rewritten
-from servicekit import get_renderer
+from scenariokit import Calls, Scenarios, check_scenario, get_family, list_main_causes, read_rewritten
 
 pytestmark = pytest.mark.clients
 RENDERERS = pytest.mark.parametrize("family", ["tiny", "qwen36", "gptoss"])
-
-
-def get_family(family: str) -> Any:
-    return get_renderer() if family == "tiny" else standin(family)
 
 
 @RENDERERS

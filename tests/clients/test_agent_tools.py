@@ -19,17 +19,10 @@ import pytest
 
 from clientkit import DRIVERS, Run, get_session, read_text
 from deskkit import Desk, open_claude_code, open_codex, open_opencode, open_pi, open_run
-from rendering.standins import standin
-from scenariokit import Scenarios, check_scenario
-from servicekit import get_renderer
+from scenariokit import Scenarios, check_scenario, get_family
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.rendering import Renderer
 
 pytestmark = pytest.mark.clients
-
-
-def get_family(family: str) -> Renderer:
-    return get_renderer() if family == "tiny" else standin(family)
 
 
 def draw_png() -> bytes:
