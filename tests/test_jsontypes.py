@@ -3,6 +3,7 @@
 1. Depth counts objects and arrays alike, and is measured without recursion.
 2. A number is what a double holds; true is none.
 3. The writer keeps every digit, replaces lone surrogates, writes arrays of numbers as lists, refuses what is no JSON.
+4. The strict reader takes what the standard has, refuses what Python adds to it, and repeated keys where it is told to.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from turnkeeper.jsontypes import MAX_DEPTH, encode_json, is_number, is_too_deep
+from turnkeeper.jsontypes import MAX_DEPTH, encode_json, is_number, is_too_deep, parse_finite, parse_strict
 
 
 def nest(depth: int) -> Any:
@@ -46,3 +47,27 @@ def test_the_writer_keeps_digits_beside_arrays_and_broken_text() -> None:
 def test_the_writer_refuses_what_is_no_json() -> None:
     with pytest.raises(TypeError, match="set"):
         encode_json({"a": {1, 2}})
+
+
+@pytest.mark.parametrize("text", ['{"a": [1, 2.5, "b", null, true]}', "-0.0", '"\\u00e9"', " [] ", "1e400"])
+def test_the_strict_reader_reads_json_as_python_does(text: str) -> None:
+    assert parse_strict(text) == json.loads(text)
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "[-Infinity]", '{"a": NaN}', "", "{", "{'a': 1}", "01", "[1,]"])
+def test_the_strict_reader_refuses_what_is_no_json(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_strict(text)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '[{"b": {"a": 1, "c": 2, "a": 3}}]', '{"a": 1, "\\u0061": 2}'])
+def test_a_repeated_key_is_refused_where_keys_must_be_unique(text: str) -> None:
+    assert parse_strict(text) == json.loads(text)
+    with pytest.raises(ValueError, match="repeated"):
+        parse_strict(text, with_unique_keys=True)
+
+
+def test_numbers_are_made_as_the_caller_says() -> None:
+    assert parse_strict("[1, 2.50]", parse_int=str, parse_float=str) == ["1", "2.50"]
+    with pytest.raises(ValueError, match="does not fit"):
+        parse_strict("[1e400]", parse_float=parse_finite)

@@ -1,13 +1,14 @@
-"""JSON of strangers: the types of what was parsed, how deep it may be, and the one writer.
+"""JSON of strangers: the types of what was parsed, how deep it may be, the strict reader, and the one writer.
 
 ``Any`` is allowed to begin here, since bodies of clients and engines are foreign.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from sys import float_info
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import orjson
 
@@ -58,6 +59,46 @@ def is_too_deep(value: Any) -> bool:
     return any(isinstance(item, _HOLDERS) for item in deepest)
 
 
+def parse_strict(
+    text: str,
+    *,
+    parse_int: Callable[[str], Any] | None = None,
+    parse_float: Callable[[str], Any] | None = None,
+    with_unique_keys: bool = False,
+) -> Any:
+    """Parse JSON as its standard has it: ``NaN`` and ``Infinity``, which Python's own reader takes, are refused.
+
+    Args:
+        text: one JSON value.
+        parse_int: makes a whole number of its digits; None makes an int.
+        parse_float: makes any other number of its digits; None makes a float, which may be infinite.
+        with_unique_keys: whether an object that repeats a key is refused; otherwise its last value counts.
+
+    Raises:
+        ValueError: the text is no JSON, or is refused.
+        RecursionError: the value is nested too deep to be parsed.
+    """
+    return json.loads(
+        text,
+        object_pairs_hook=_build_unique if with_unique_keys else None,
+        parse_int=parse_int,
+        parse_float=parse_float,
+        parse_constant=_refuse_constant,
+    )
+
+
+def parse_finite(digits: str) -> float:
+    """Make a float of digits.
+
+    Raises:
+        ValueError: the number is beyond the range of a double.
+    """
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits[:40]} does not fit a double")
+    return value
+
+
 def encode_json(value: Any) -> bytes:
     """Write a JSON value; whole numbers beyond 64 bits too, a lone surrogate as U+FFFD, an array of numbers as a list.
 
@@ -106,3 +147,14 @@ def _spell_numbers(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _build_unique(pairs: list[tuple[str, Any]]) -> JsonObject:
+    built = dict(pairs)
+    if len(built) != len(pairs):
+        raise ValueError("a key is repeated")
+    return built
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")

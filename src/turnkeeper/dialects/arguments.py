@@ -10,10 +10,8 @@ name, and the model is told so by the tool's own error.
 """
 
 import json
-import math
-from typing import Any, NoReturn
 
-from turnkeeper.jsontypes import JsonObject, is_object
+from turnkeeper.jsontypes import JsonObject, is_object, parse_finite, parse_strict
 
 RAW_KEY = "unparsed_arguments"
 """The one member of an object that stands for a text that spells none."""
@@ -38,28 +36,8 @@ def write_arguments(value: JsonObject) -> str:
 
 def _parse(text: str) -> JsonObject | None:
     try:
-        value = json.loads(
-            text, object_pairs_hook=_build_object, parse_constant=_refuse_constant, parse_float=_read_float
-        )
+        value = parse_strict(text, parse_float=parse_finite, with_unique_keys=True)
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return value if is_object(value) else None
-
-
-def _build_object(pairs: list[tuple[str, Any]]) -> JsonObject:
-    built = dict(pairs)
-    if len(built) != len(pairs):
-        raise ValueError("a key is repeated")
-    return built
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _read_float(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError(f"{digits[:40]} does not fit a double")
-    return value

@@ -8,9 +8,7 @@
   are refused: many readers cannot take them.
 """
 
-import json
-import math
-from typing import Any, NoReturn
+from typing import Any
 
 import orjson
 
@@ -23,6 +21,8 @@ from turnkeeper.jsontypes import (
     is_object,
     is_too_deep,
     iter_levels,
+    parse_finite,
+    parse_strict,
     replace_surrogates,
 )
 
@@ -79,8 +79,7 @@ def _read(body: bytes) -> Any:
 
 
 def _read_slowly(body: bytes) -> Any:
-    read = json.loads(body.decode(), parse_constant=_refuse_constant, parse_float=_read_float, parse_int=_read_whole)
-    return replace_surrogates(read)
+    return replace_surrogates(parse_strict(body.decode(), parse_int=_parse_whole, parse_float=parse_finite))
 
 
 def _holds_rounded(value: Any) -> bool:
@@ -99,19 +98,8 @@ def describe_json(value: Any) -> str:
     return next((name for kind, name in kinds if isinstance(value, kind)), "another value")
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _read_whole(digits: str) -> int:
+def _parse_whole(digits: str) -> int:
     value = int(digits)
     if not is_number(value):
         raise ValueError(f"{digits[:40]}... does not fit a double")
     return int(value)
-
-
-def _read_float(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError(f"{digits[:40]} does not fit a double")
-    return value

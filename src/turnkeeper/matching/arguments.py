@@ -10,6 +10,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, cast
 
+from turnkeeper.jsontypes import parse_strict
+
 
 class RewriteKind(StrEnum):
     """In what a reply that came back rewritten differs from the one that was sampled."""
@@ -76,24 +78,7 @@ def _parse_object(text: str) -> dict[str, Any]:
 
 
 def _parse(text: str) -> Any:
-    return json.loads(
-        text,
-        object_pairs_hook=_build_object,
-        parse_int=Decimal,
-        parse_float=Decimal,
-        parse_constant=_refuse_constant,
-    )
-
-
-def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    built = dict(pairs)
-    if len(built) != len(pairs):
-        raise ValueError("a key is repeated")
-    return built
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
+    return parse_strict(text, parse_int=Decimal, parse_float=Decimal, with_unique_keys=True)
 
 
 def _compare(stored: Any, replayed: Any) -> Iterator[RewriteKind]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnkeeper.errors import TemplateError
-from turnkeeper.jsontypes import is_object
+from turnkeeper.jsontypes import is_object, parse_strict
 from turnkeeper.rendering.message import ToolCall, write_json
 from turnkeeper.rendering.tool_calls.schema_types import ToolSchemas, Types, name_type
 from turnkeeper.rendering.tool_calls.tag_parser import Parameter, TagReader, TagSyntax
@@ -119,14 +119,10 @@ def spell_value(text: str, types: Types, *, is_python_spelled: bool = True) -> s
 def is_json(text: str) -> bool:
     """Whether a text is one JSON value, strictly."""
     try:
-        json.loads(text, parse_constant=_refuse_constant)
+        parse_strict(text)
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(name)
 
 
 def build_function_format(*, before: str, after: str = "", is_python_spelled: bool) -> XmlToolFormat:
