@@ -12,7 +12,7 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
 
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("ids", "jsontypes", "errors", "choices", "fields", "passthrough", "access"),
+    ("ids", "jsontypes", "errors", "choices", "fields", "passthrough", "access", "texts"),
     ("core", "matching", "rendering", "routing", "samples", "dialects"),
     ("config", "clock", "store", "metrics", "client"),
     ("engines", "tiny"),
@@ -55,6 +55,7 @@ PURE = (
     "fields",
     "passthrough",
     "access",
+    "texts",
 )
 IMPURE_MODULES = {
     "asyncio",

@@ -11,6 +11,7 @@ from typing import Any
 from turnkeeper.errors import FieldNotAllowedError, RequestError
 from turnkeeper.fields import FIELDS, Field, Use, find_field, is_reaching, is_same, list_fields
 from turnkeeper.jsontypes import is_object
+from turnkeeper.texts import shorten
 
 TOKEN_LIMIT = FIELDS["max_tokens"]
 """The field that limits a completion; its aliases all mean it."""
@@ -79,7 +80,7 @@ def parse_fields(
             **{name: value for name, value in asked.items() if FIELDS[name].use is Use.FORMAT},
             **{name: given[name] for name in unknown if name in forward_fields},
         },
-        dropped_fields=tuple(shorten(name) for name in unknown if name not in forward_fields)[:MAX_DROPPED],
+        dropped_fields=tuple(shorten(name, 100) for name in unknown if name not in forward_fields)[:MAX_DROPPED],
         notes=tuple(f"overrode {name}: its value is fixed here" for name in fixed),
     )
 
@@ -193,12 +194,6 @@ def _is_sampling(name: str) -> bool:
     return row is not None and row.use is Use.SAMPLING
 
 
-def shorten(name: str) -> str:
-    """A field's name as it is listed: agents invent names of any length."""
-    return name if len(name) <= 100 else name[:97] + "..."
-
-
 def show(value: Any) -> str:
     """A value as an error message quotes it."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return shorten(repr(value))

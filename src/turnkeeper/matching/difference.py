@@ -7,6 +7,7 @@ from enum import StrEnum
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.matching.arguments import are_arguments_equal
 from turnkeeper.matching.normal import NormalCall, NormalMessage
+from turnkeeper.texts import count_common_prefix
 
 EXCERPT_CHARS = 120
 """How much of a value a record keeps, around the first character that differs."""
@@ -78,7 +79,7 @@ class Difference:
 
 def differ(kind: DifferenceKind, field: str, stored: str, replayed: str) -> Difference:
     """A difference between two values, which are cut to what a record keeps."""
-    start = max(0, _count_common_prefix(stored, replayed) - EXCERPT_CHARS // 4)
+    start = max(0, count_common_prefix(stored, replayed) - EXCERPT_CHARS // 4)
     return Difference(kind=kind, field=field, stored=_cut(stored, start), replayed=_cut(replayed, start))
 
 
@@ -133,18 +134,6 @@ def _find_call_differences(stored: tuple[NormalCall, ...], replayed: tuple[Norma
 
 def _name_calls(calls: tuple[NormalCall, ...]) -> str:
     return ", ".join(call.name for call in calls) or "none"
-
-
-def _count_common_prefix(left: str, right: str) -> int:
-    """How many leading characters both share, by bisection: slices compare at memory speed."""
-    low, high = 0, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _cut(text: str, start: int) -> str:

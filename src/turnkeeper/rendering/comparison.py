@@ -21,6 +21,7 @@ from turnkeeper.core.tokens import TokenIds
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering.family import Family
 from turnkeeper.rendering.tokenization import Tokenizer
+from turnkeeper.texts import count_common_prefix
 
 
 class MismatchType(StrEnum):
@@ -141,7 +142,7 @@ class Comparator:
                 actual_text=right.text,
             )
         is_said = self._is_assistant(wanted, index) and self._is_assistant(found, index)
-        place = count_equal(left.text, right.text)
+        place = count_common_prefix(left.text, right.text)
         return Mismatch(
             type=MismatchType.ASSISTANT_TEXT if is_said else MismatchType.NON_ASSISTANT_TEXT,
             segment_index=index,
@@ -191,18 +192,6 @@ def clip(text: str, place: int) -> str:
     """The text around a place, with marks where it was cut."""
     start, stop = max(0, place - _WINDOW), place + _WINDOW
     return f"{'…' if start else ''}{text[start:stop]}{'…' if stop < len(text) else ''}"
-
-
-def count_equal(left: str, right: str) -> int:
-    """How many leading characters two texts share."""
-    low, high = 0, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if left[:middle] == right[:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def build_comparator(

@@ -23,6 +23,7 @@ from turnkeeper.choices import HistoryKind, OnTruncated
 from turnkeeper.dialects.sampling import parse_pins, parse_sampling_field
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject, is_array
+from turnkeeper.texts import shorten
 
 PINNED_FIELDS = ("temperature", "top_p", "top_k")
 """Pins that may also stand beside ``sampling_params``, where trainers write them."""
@@ -148,4 +149,4 @@ def _refuse(error: ValidationError) -> RequestError:
         return RequestError(f"{unknown[0]} is not a field of a session", hint=f"known: {known}", param=unknown[0])
     name, found = str(errors[0]["loc"][0]), repr(errors[0]["input"])
     expected = errors[0]["msg"].replace("Input should be", "must be").replace("a valid dictionary", "an object")
-    return RequestError(f"{name} {expected}, got {found if len(found) <= 60 else found[:57] + '...'}", param=name)
+    return RequestError(f"{name} {expected}, got {shorten(found)}", param=name)

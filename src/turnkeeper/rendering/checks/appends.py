@@ -24,9 +24,10 @@ from turnkeeper.rendering.checks.cases import (
     build_one_cycle,
     build_tool_cases,
 )
-from turnkeeper.rendering.comparison import clip, count_equal
+from turnkeeper.rendering.comparison import clip
 from turnkeeper.rendering.renderer import Renderer
 from turnkeeper.rendering.templates import RuleWriter
+from turnkeeper.texts import count_common_prefix
 
 
 class Outcome(StrEnum):
@@ -147,7 +148,7 @@ def _run(renderer: Renderer, case: Case) -> Finding:
 def _judge(case: str, wanted: str, found: str) -> Finding:
     if wanted == found:
         return Finding(case=case, outcome=Outcome.HOLDS)
-    place = count_equal(wanted, found)
+    place = count_common_prefix(wanted, found)
     return Finding(
         case=case,
         outcome=Outcome.DIFFERS,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject, is_array, is_object
+from turnkeeper.texts import shorten
 
 
 def parse_body(body: bytes) -> "Fields":
@@ -123,6 +124,4 @@ class Fields:
 
     def _wrong(self, name: str, expected: str, found: Any) -> RequestError:
         path = f"{self._inside}.{name}" if self._inside else name
-        shown = repr(found)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return RequestError(f"{path} must be {expected}, got {shown}", param=path)
+        return RequestError(f"{path} must be {expected}, got {shorten(repr(found))}", param=path)
