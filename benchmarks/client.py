@@ -29,8 +29,9 @@ from turnkeeper.bench.server import find_checkpoint
 from turnkeeper.bench.stack import Material, running_mock
 from turnkeeper.bench.workload import SHORT
 from turnkeeper.engines.engine import encode_ids
-from turnkeeper.engines.net.client import JSON_HEADERS, BodySink, EngineClient
+from turnkeeper.engines.net.client import BodySink, EngineClient
 from turnkeeper.engines.reply import ReplyBody
+from turnkeeper.headers import JSON_HEADERS
 from turnkeeper.jsontypes import JsonObject, encode_json
 
 RUNS = 9
@@ -109,7 +110,7 @@ async def open_clients(url: str) -> AsyncGenerator[dict[str, Post]]:
     _, small = await loop.create_connection(SmallClient, parts.hostname or "", parts.port or 80)
 
     async def post(body: bytes, sink: BodySink, *, is_large: bool = False) -> None:
-        reply = await engine.call_into(sink, url + PATH, body=body, headers=JSON_HEADERS, is_large=is_large)
+        reply = await engine.call_into(sink, url + PATH, body=body, headers=JSON_HEADERS.items(), is_large=is_large)
         if reply.status != 200:
             raise ConnectionError(f"the mock answered {reply.status}")
 

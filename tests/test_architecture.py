@@ -12,7 +12,7 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
 
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("ids", "jsontypes", "errors", "choices", "fields", "passthrough", "access", "texts"),
+    ("ids", "jsontypes", "errors", "choices", "fields", "passthrough", "access", "texts", "headers"),
     ("core", "matching", "rendering", "routing", "samples", "dialects"),
     ("config", "clock", "store", "metrics", "client"),
     ("engines", "tiny"),
@@ -56,6 +56,7 @@ PURE = (
     "passthrough",
     "access",
     "texts",
+    "headers",
 )
 IMPURE_MODULES = {
     "asyncio",

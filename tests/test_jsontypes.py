@@ -56,7 +56,7 @@ def test_the_strict_reader_reads_json_as_python_does(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "[-Infinity]", '{"a": NaN}', "", "{", "{'a': 1}", "01", "[1,]"])
 def test_the_strict_reader_refuses_what_is_no_json(text: str) -> None:
-    with pytest.raises(ValueError, match="JSON|Expecting|Extra|Illegal"):
+    with pytest.raises(ValueError, match=r"JSON|Expecting|Extra|Illegal"):
         parse_strict(text)
 
 

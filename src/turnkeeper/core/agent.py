@@ -4,15 +4,33 @@ Turns of different agents are never retries of each other. Where a turn attaches
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 
-AGENT_HEADERS = ("x-claude-code-agent-id",)
-"""Sent by sub-agents only: their own id."""
-CONVERSATION_HEADERS = ("x-claude-code-session-id", "session-id", "x-session-id", "x-session-affinity")
-"""The conversation of the main agent, or a sub-agent's own where the harness gives it one."""
-PARENT_HEADERS = ("x-parent-session-id",)
-"""Sent by sub-agents only: the conversation that started them."""
-THREAD_HEADERS = ("thread-id",)
-"""Equal to the conversation for the main agent, another for the rest."""
+
+class HeaderRole(StrEnum):
+    """What a header of a harness names."""
+
+    AGENT = "agent"
+    """A sub-agent, by its own id; only sub-agents send it."""
+    CONVERSATION = "conversation"
+    """The conversation of the main agent, or a sub-agent's own where the harness gives it one."""
+    PARENT = "parent"
+    """The conversation that started a sub-agent; only sub-agents send it."""
+    THREAD = "thread"
+    """A thread: equal to the conversation for the main agent, another for the rest."""
+
+
+HARNESS_HEADERS: Mapping[str, HeaderRole] = {
+    "x-claude-code-session-id": HeaderRole.CONVERSATION,
+    "x-claude-code-agent-id": HeaderRole.AGENT,
+    "session-id": HeaderRole.CONVERSATION,
+    "thread-id": HeaderRole.THREAD,
+    "x-session-id": HeaderRole.CONVERSATION,
+    "x-session-affinity": HeaderRole.CONVERSATION,
+    "x-parent-session-id": HeaderRole.PARENT,
+}
+"""The headers by which known harnesses name an agent and its conversation; of several with one role the first counts.
+They are kept with a turn for its label."""
 
 
 def find_sub_agent(headers: Mapping[str, str]) -> str | None:
@@ -21,14 +39,19 @@ def find_sub_agent(headers: Mapping[str, str]) -> str | None:
     Args:
         headers: a request's, names in lower case.
     """
-    agent = _first(headers, AGENT_HEADERS)
+    agent = _first(headers, HeaderRole.AGENT)
     if agent:
         return agent
-    conversation, thread = _first(headers, CONVERSATION_HEADERS), _first(headers, THREAD_HEADERS)
-    if _first(headers, PARENT_HEADERS):
+    conversation, thread = _first(headers, HeaderRole.CONVERSATION), _first(headers, HeaderRole.THREAD)
+    if _first(headers, HeaderRole.PARENT):
         return conversation or "unnamed"
     return thread if thread and conversation and thread != conversation else None
 
 
-def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str:
-    return next((headers[name] for name in names if headers.get(name)), "")
+_NAMES: Mapping[HeaderRole, tuple[str, ...]] = {
+    role: tuple(name for name, found in HARNESS_HEADERS.items() if found is role) for role in HeaderRole
+}
+
+
+def _first(headers: Mapping[str, str], role: HeaderRole) -> str:
+    return next((headers[name] for name in _NAMES[role] if headers.get(name)), "")

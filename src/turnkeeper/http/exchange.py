@@ -19,8 +19,6 @@ Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
 Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 """ASGI's own untyped dicts."""
 
-JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
-
 
 class Exchange:
     """One request and its response.

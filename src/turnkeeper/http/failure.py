@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from turnkeeper.dialects.dialect import Dialect
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.errors import TurnkeeperError
-from turnkeeper.http.exchange import JSON_HEADERS, Exchange
+from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.headers import build_error_headers
 from turnkeeper.service.waiter import ClientGoneError
 

@@ -7,24 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import blake2b
 
+from turnkeeper.core.agent import HARNESS_HEADERS
 from turnkeeper.core.idempotency import read_retry_marks
 from turnkeeper.core.turn import RetryMarks
 from turnkeeper.errors import TurnkeeperError, UnsupportedEncodingError
-
-HARNESS_HEADERS = (
-    "x-claude-code-session-id",
-    "x-claude-code-agent-id",
-    "session-id",
-    "thread-id",
-    "x-session-id",
-    "x-session-affinity",
-    "x-parent-session-id",
-)
-"""Headers by which known harnesses name a conversation; kept with a turn for its label."""
-
-TRACE_HEADERS = ("x-request-id", "x-correlation-id", "traceparent", "tracestate")
-"""Headers that go along to the engine."""
-
+from turnkeeper.headers import TRACE_HEADERS
 
 KEPT_CHARACTERS = 256
 """How much of one header is kept with a turn: names of conversations and idempotency keys have a few dozen."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from turnkeeper.dialects import CHAT, MESSAGES, Dialect
 from turnkeeper.dialects.jsonbody import encode_json
-from turnkeeper.http.exchange import JSON_HEADERS, Exchange
+from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.http.exchange import Exchange
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.service import SessionService
 

@@ -10,7 +10,8 @@ from html import escape
 from typing import Any
 
 from turnkeeper.dialects.jsonbody import encode_json
-from turnkeeper.http.exchange import JSON_HEADERS, Exchange
+from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.http.exchange import Exchange
 from turnkeeper.jsontypes import JsonObject
 
 HTML_HEADERS: Mapping[str, str] = {"content-type": "text/html; charset=utf-8"}

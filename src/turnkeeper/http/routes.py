@@ -10,7 +10,8 @@ from turnkeeper.access import refuse_reward
 from turnkeeper.dialects.jsonbody import describe_json, encode_json, parse_optional_object
 from turnkeeper.engines import RelayRequest
 from turnkeeper.errors import RequestError
-from turnkeeper.http.exchange import JSON_HEADERS, Exchange
+from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.http.exchange import Exchange
 from turnkeeper.jsontypes import JsonObject, is_number, is_object
 from turnkeeper.metrics.metrics import CONTENT_TYPE
 from turnkeeper.passthrough import OpenRoute, find_passage, parse_open_route

@@ -17,7 +17,8 @@ from turnkeeper.dialects import AgentCall, Dialect, ParseContext, ReplyStream, S
 from turnkeeper.dialects.jsonbody import encode_json, parse_object
 from turnkeeper.dialects.sse import STREAM_HEADERS
 from turnkeeper.errors import AuthenticationError, SessionNotFoundError
-from turnkeeper.http.exchange import JSON_HEADERS, Exchange
+from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.failure import explain
 from turnkeeper.http.headers import read_marks, select_harness_headers, select_trace_headers
 from turnkeeper.service.service import SessionService

@@ -2,7 +2,7 @@
 
 from turnkeeper.samples.collect import Collection, CollectOptions, collect
 from turnkeeper.samples.describe import describe_tree, describe_turn
-from turnkeeper.samples.sample import Reward, Sample, SampleStatus
+from turnkeeper.samples.sample import OWN_KEY, Reward, Sample, SampleStatus
 from turnkeeper.samples.select import Hooks, load_hooks
 from turnkeeper.samples.view import SessionView, view_session
 from turnkeeper.samples.wire import (
@@ -14,6 +14,7 @@ from turnkeeper.samples.wire import (
 )
 
 __all__ = [
+    "OWN_KEY",
     "CollectOptions",
     "Collection",
     "EmptyReason",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples.draft import DraftSample
+from turnkeeper.samples.sample import OWN_KEY
 
 
 def drop_retries(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> list[DraftSample]:
@@ -25,12 +26,12 @@ def drop_retries(leaf_samples: Sequence[DraftSample], session_metadata: JsonObje
 
     What marks a leaf is said in ``rollback``.
     """
-    return order_leaves([sample for sample in leaf_samples if "rolled_back" not in sample.metadata["turnkeeper"]])
+    return order_leaves([sample for sample in leaf_samples if "rolled_back" not in sample.metadata[OWN_KEY]])
 
 
 def keep_siblings(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> list[DraftSample]:
     """Keep every leaf whose reply reached the agent, rolled back or not; longest path first, then latest leaf first."""
-    return order_leaves([sample for sample in leaf_samples if sample.metadata["turnkeeper"]["delivered"]])
+    return order_leaves([sample for sample in leaf_samples if sample.metadata[OWN_KEY]["delivered"]])
 
 
 def order_leaves(leaf_samples: Sequence[DraftSample]) -> list[DraftSample]:

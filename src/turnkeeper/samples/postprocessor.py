@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from turnkeeper.jsontypes import JsonObject, is_array
 from turnkeeper.samples.draft import DraftSample
-from turnkeeper.samples.sample import OWNED_KEYS, Reward
+from turnkeeper.samples.sample import OWN_KEY, OWNED_KEYS, Reward
 
 
 def default_postprocess(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> list[DraftSample]:
@@ -80,7 +80,7 @@ def _finish(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -
     claimed: dict[int, int] = {}
     for sample in sorted(leaf_samples, key=lambda sample: sample.metadata["leaf"]["node_id"]):
         mask = sample.loss_mask or []
-        for turn in sample.metadata["turnkeeper"]["turns"]:
+        for turn in sample.metadata[OWN_KEY]["turns"]:
             start, length = turn["start"], turn["end"] - turn["start"]
             shared = min(claimed.get(turn["id"], 0), length)
             mask[start : start + shared] = [0] * shared

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from turnkeeper.choices import HistoryKind
 from turnkeeper.core import Session, Turn
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds, join_ids
+from turnkeeper.dialects import DIALECTS
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.routing import encode_rows
-from turnkeeper.samples import SessionView, describe_tree, describe_turn
+from turnkeeper.samples import OWN_KEY, SessionView, describe_tree, describe_turn
 
-PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
+PATHS = {dialect.name: f"/{dialect.path}" for dialect in DIALECTS}
 """Where the turns of each dialect are posted."""
-
-OWN_KEY = "turnkeeper"
-"""Holds everything that no trainer expects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,14 +20,10 @@ import aiohttp
 from turnkeeper.engines.net.large_reply import BodySink, Lane, feed_body, feed_chunks
 from turnkeeper.engines.net.reader_thread import LoopThread
 from turnkeeper.errors import ConfigError, EngineError, EngineTimeoutError
+from turnkeeper.headers import JSON_HEADERS
 
 ROUTING_KEY = "X-SMG-Routing-Key"
 """Routers with a sticky policy send equal values to one worker."""
-
-TRACE_HEADERS = ("x-request-id", "x-correlation-id", "traceparent", "tracestate")
-"""Client headers that are passed on with a turn."""
-
-JSON_HEADERS = (("content-type", "application/json"),)
 
 _HOP_BY_HOP = {
     "connection",
@@ -279,7 +275,7 @@ class EngineClient:
 
     async def post_json(self, url: str, body: bytes, *, timeout_s: float | None = None) -> HttpReply:
         """POST a JSON body."""
-        return await self.call("POST", url, body=body, headers=JSON_HEADERS, timeout_s=timeout_s)
+        return await self.call("POST", url, body=body, headers=JSON_HEADERS.items(), timeout_s=timeout_s)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -26,9 +26,7 @@ from turnkeeper.engines.engine import (
 from turnkeeper.engines.message import canonicalise_message
 from turnkeeper.engines.meta import build_generation, read_version
 from turnkeeper.engines.net.client import (
-    JSON_HEADERS,
     ROUTING_KEY,
-    TRACE_HEADERS,
     EngineClient,
     HttpReply,
     select_reply_headers,
@@ -39,6 +37,7 @@ from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import Body, ReplyBody, expect_object, parse_reply
 from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.fields import Wire
+from turnkeeper.headers import JSON_HEADERS, TRACE_HEADERS
 from turnkeeper.jsontypes import JsonObject, encode_json
 
 CONTROL_TIMEOUT_S = 10.0
@@ -143,7 +142,7 @@ def parse_chat_reply(body: Body, url: str, request: GenerateRequest | None = Non
 def render_headers(request: GenerateRequest) -> list[tuple[str, str]]:
     """The headers of a generate call: its routing key and the client's trace, nothing else of the client."""
     trace = [(name, value) for name, value in request.trace.items() if name in TRACE_HEADERS]
-    return [*JSON_HEADERS, (ROUTING_KEY, request.session_id), *trace]
+    return [*JSON_HEADERS.items(), (ROUTING_KEY, request.session_id), *trace]
 
 
 class SglangEngine:

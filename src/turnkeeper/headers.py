@@ -1,0 +1,9 @@
+"""The HTTP headers that more than one side of the server knows."""
+
+from collections.abc import Mapping
+
+JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
+"""What a JSON body goes out with, to a client and to an engine."""
+
+TRACE_HEADERS = ("x-request-id", "x-correlation-id", "traceparent", "tracestate")
+"""The headers by which services trace a request: taken from an agent's request and sent along to the engine."""
