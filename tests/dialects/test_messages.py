@@ -404,5 +404,6 @@ def test_an_error_has_the_envelope_that_clients_know(error: TurnkeeperError, sta
 def test_a_prompt_that_is_too_long_says_so_in_the_words_that_make_clients_compact() -> None:
     known = json.loads(DIALECT.render_error(ContextLengthError("x", prompt_tokens=120, limit_tokens=100)))
     assert known["error"]["message"] == "prompt is too long: 120 tokens > 100 maximum"
+    assert known["error"]["code"] == "context_length_exceeded"
     unknown = json.loads(DIALECT.render_error(ContextLengthError("the engine refuses")))
     assert unknown["error"]["message"] == "prompt is too long: the engine refuses"

@@ -6,6 +6,10 @@
 3. A model that comes back to reasoning behind its text has one more item for each part; the references of all parts
    say what all parts say.
 4. An id that names no item of the session is refused by the path of its field, and named.
+5. A client that calls a call by the id of its item, in the call and in its result, means that call; any other name of a
+   call stays as it came.
+6. Neighbouring items that belong to different replies by their ids are a message for each reply; items without such an
+   id go with the item before.
 """
 
 import json
@@ -147,3 +151,73 @@ def test_an_item_that_a_reply_did_not_have_is_unknown(message: JsonObject, item_
     assert item_id not in {item["id"] for item in render(message)}
     with pytest.raises(RequestError, match="names no item"):
         parse([USER, {"type": "item_reference", "id": item_id}, USER], message)
+
+
+CALL_IDS: dict[str, tuple[str, str]] = {
+    "the item of the first call": (f"fc_{HEX}_0", "c1"),
+    "the item of the second call": (f"fc_{HEX}_1", "c2"),
+    "the item of a custom call": (f"ctc_{HEX}_1", "c2"),
+    "the item of a raw custom call": (f"ctcraw_{HEX}_0", "c1"),
+    "the call's own id": ("c1", "c1"),
+    "a name of the client's own": ("call_7", "call_7"),
+    "an item of another session": (f"fc_{'f' * 32}_0", f"fc_{'f' * 32}_0"),
+    "a call too many": (f"fc_{HEX}_2", f"fc_{HEX}_2"),
+    "the item of the text": (f"msg_{HEX}_0", f"msg_{HEX}_0"),
+    "the item of the reasoning": (f"rs_{HEX}_0", f"rs_{HEX}_0"),
+    "an item as another service names it": ("fc_68a1", "fc_68a1"),
+    "nothing": ("", ""),
+}
+
+
+@pytest.mark.parametrize(("given_id", "expected"), CALL_IDS.values(), ids=CALL_IDS.keys())
+def test_a_call_may_be_called_by_its_item(given_id: str, expected: str) -> None:
+    stored = {"role": "assistant", "content": "t", "tool_calls": [call("c1", "f", "{}"), call("c2", "f", "{}")]}
+    said: JsonObject = {"type": "function_call", "call_id": given_id, "name": "f", "arguments": "{}"}
+    result: JsonObject = {"type": "function_call_output", "call_id": given_id, "output": "3"}
+    _, replayed, answer = parse([USER, said, result], stored).request.messages
+    assert (replayed["tool_calls"][0]["id"], answer["tool_call_id"]) == (expected, expected)
+
+
+OTHER = "f" * 32
+NEIGHBOURS: dict[str, tuple[list[JsonObject], list[str]]] = {
+    "texts of two replies": ([{"id": f"msg_{HEX}_0", "text": "a"}, {"id": f"msg_{OTHER}_0", "text": "b"}], ["a", "b"]),
+    "texts of one reply": ([{"id": f"msg_{HEX}_0", "text": "a"}, {"id": f"msg_{HEX}_0.1", "text": "b"}], ["ab"]),
+    "texts without ids": ([{"text": "a"}, {"text": "b"}], ["ab"]),
+    "ids of another service": ([{"id": "msg_1", "text": "a"}, {"id": "msg_2", "text": "b"}], ["ab"]),
+    "an id that is no text": ([{"id": 1, "text": "a"}, {"id": f"msg_{OTHER}_0", "text": "b"}], ["ab"]),
+    "one without an id behind a reply": (
+        [{"id": f"msg_{HEX}_0", "text": "a"}, {"text": "b"}, {"id": f"msg_{OTHER}_0", "text": "c"}],
+        ["ab", "c"],
+    ),
+    "one without an id before a reply": ([{"text": "a"}, {"id": f"msg_{HEX}_0", "text": "b"}], ["ab"]),
+    "replies in turns": (
+        [{"id": f"msg_{each}_0", "text": text} for each, text in ((HEX, "a"), (OTHER, "b"), (HEX, "c"))],
+        ["a", "b", "c"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("items", "expected"), NEIGHBOURS.values(), ids=NEIGHBOURS.keys())
+def test_items_of_different_replies_are_different_messages(items: list[JsonObject], expected: list[str]) -> None:
+    given_items = [
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": item["text"],
+            **({"id": item["id"]} if "id" in item else {}),
+        }
+        for item in items
+    ]
+    _, *said, _ = parse([USER, *given_items, USER], EVERYTHING).request.messages
+    assert [message["content"] for message in said] == expected
+
+
+def test_references_to_different_replies_are_different_messages() -> None:
+    replies = {
+        RESPONSE_ID: {"role": "assistant", "content": "a"},
+        f"resp_{OTHER}": {"role": "assistant", "content": "b"},
+    }
+    items = [{"type": "item_reference", "id": f"msg_{each}_0"} for each in (HEX, OTHER)]
+    context = ParseContext(decode_token=str, find_reply=replies.get)
+    _, *said, _ = RESPONSES.parse_request({"input": [USER, *items, USER]}, context).request.messages
+    assert said == list(replies.values())

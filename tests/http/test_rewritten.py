@@ -3,6 +3,7 @@
 1. The turn that goes on from a rewritten reply extends it; one sample comes out, every sampled token of it trainable.
 2. GET and samples say in what the reply came back changed, and show the sampled form.
 3. A harness that brings a third form later is seen to fork.
+4. A client of Responses that calls a call by the id of its item has renamed nothing: what it rewrites later is known.
 """
 
 import json
@@ -111,3 +112,22 @@ async def test_a_third_form_is_seen_to_fork() -> None:
     assert forked["why"]["cause"] == "rewritten_later"
     assert forked["why"]["would_match"] == "--on-rewritten-calls always"
     assert [node["parent"] for node in shown["metadata"]["tree"]["nodes"]] == [None, 0, None]
+
+
+async def test_a_call_that_is_called_by_its_item_is_not_renamed() -> None:
+    """LiteLLM does so for ids like ``call_0``, which it takes for ids that replies repeat."""
+    async with running_site(use_session_server="v2") as site:
+        site.engine.script = [
+            ScriptedReply(text="", tool_calls=[call_of(call_id, EDIT)]) for call_id in ("call_0", "call_a")
+        ]
+        session = await site.create()
+        first = await send(site, session, "responses", [USER])
+        item, result = replay_responses(first, EDIT, True)[-2:]
+        history = [USER, {**item, "call_id": item["id"]}, {**result, "call_id": item["id"]}]
+        second = await send(site, session, "responses", history)
+        rewritten = replay_responses(second, {**EDIT, "replace_all": False}, True)[1:]
+        await send(site, session, "responses", [*history, *rewritten])
+        metadata = (await site.call("GET", session)).json()["metadata"]
+    turns = metadata["turnkeeper"]["turns"]
+    assert [turn.get("rewritten", []) for turn in turns] == [[], ["keys_added"], []]
+    assert [node["parent"] for node in metadata["tree"]["nodes"]] == [None, 0, 1]

@@ -1,7 +1,8 @@
 """Signatures of thinking blocks and sealed reasoning: opaque to clients, checked when they come back.
 
 Nothing here is a secret: the marks tell what this server said from what another did, and carry reasoning through
-clients that keep nothing but the opaque field.
+clients that keep nothing but the opaque field. A signature is base64, as Anthropic's are: some clients keep the bytes
+that it stands for and encode them again.
 """
 
 import base64
@@ -9,11 +10,13 @@ import binascii
 from hashlib import blake2b
 
 _PREFIX = "turnkeeper."
+_SIGNATURE_PREFIX = b"turnkeeper: "
+"""12 bytes, and 18 of digest: base64 of both needs no padding, which some clients take away."""
 
 
 def sign_thinking(text: str) -> str:
     """The signature under which a thinking block goes out."""
-    return _PREFIX + _digest(text)
+    return base64.b64encode(_SIGNATURE_PREFIX + _hash(text, size=18)).decode()
 
 
 def is_signed(text: str, signature: str) -> bool:
@@ -39,4 +42,8 @@ def open_reasoning(sealed: str) -> str | None:
 
 
 def _digest(text: str) -> str:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=b"reasoning").hexdigest()
+    return _hash(text, size=16).hex()
+
+
+def _hash(text: str, *, size: int) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size, person=b"reasoning").digest()

@@ -1,12 +1,13 @@
 """Errors as Anthropic's clients know them. Pure.
 
-Every 503 is sent as 529 ``overloaded_error``, which is what these clients wait and retry for; a prompt that is too
-long has the sentence that makes them compact their conversation.
+Every 503 is sent as 529 ``overloaded_error``, which is what these clients wait and retry for. A prompt that is too long
+has the sentence that makes them compact their conversation, and the code that frameworks over several APIs look for.
 """
 
 from collections.abc import Mapping
 
 from turnkeeper.dialects.jsonbody import encode_json
+from turnkeeper.dialects.openai_error import choose_code
 from turnkeeper.errors import ContextLengthError, TurnkeeperError
 
 OVERLOADED = 529
@@ -35,7 +36,7 @@ def choose_status(error: TurnkeeperError) -> int:
 def render_error(error: TurnkeeperError) -> bytes:
     """``{"type": "error", "error": {"type", "message", "code"}}``."""
     kind = _TYPES.get(choose_status(error), "api_error")
-    body = {"type": kind, "message": _describe(error), "code": error.code}
+    body = {"type": kind, "message": _describe(error), "code": choose_code(error)}
     return encode_json({"type": "error", "error": body})
 
 

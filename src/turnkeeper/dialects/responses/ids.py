@@ -7,12 +7,13 @@
 
 An id follows from the reply alone, so that a stream, a body and a replay of either give the same ids. An SDK's client
 that trusts the service to store items sends ``{"type": "item_reference", "id": ...}`` for them in later requests.
+Others call a call by the id of its item wherever its own looks as if replies repeated it (``call_0``).
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from turnkeeper.jsontypes import JsonObject, Message
 
@@ -49,6 +50,18 @@ def name_item(kind: str, response_id: str, place: int, part: int = 0) -> str:
         part: which part of one text it is, where a stream gives the text in several items.
     """
     return f"{kind}_{response_id.removeprefix(RESPONSE_PREFIX)}_{place}" + (f".{part}" if part else "")
+
+
+def find_reply_hex(item_id: Any) -> str | None:
+    """Which reply an item with this id belongs to, by the id alone; None where there is no id of this form."""
+    match = _ITEM_ID.fullmatch(item_id) if isinstance(item_id, str) else None
+    return match[2] if match else None
+
+
+def resolve_call_id(call_id: str, find_reply: FindReply) -> str:
+    """The call's own id where a client calls a call of this session by the id of its item; else the id as it came."""
+    content = resolve_item(call_id, find_reply)
+    return content.call["id"] if content is not None and content.call is not None else call_id
 
 
 def resolve_item(item_id: str, find_reply: FindReply) -> ItemContent | None:

@@ -1,6 +1,7 @@
 """The items of a Responses conversation as canonical messages.
 
-Neighbouring items of the assistant (reasoning, message, calls) are one assistant message, as they are one reply.
+Neighbouring items of the assistant (reasoning, message, calls) are one assistant message, as they are one reply; where
+their ids name different replies, as in a history whose tool calls were pruned, each reply is a message of its own.
 Reasoning is matched by its text; where a client kept only ``encrypted_content``, the text is read from there if this
 server sealed it. Items that nobody here can replay are refused by their type.
 """
@@ -13,7 +14,13 @@ from turnkeeper.dialects.canon import order_results
 from turnkeeper.dialects.fields import find_text, get_list, get_name, get_object, get_text
 from turnkeeper.dialects.images import IMAGE_HINT, IMAGE_TYPES, ImageFilter
 from turnkeeper.dialects.jsonbody import describe_json
-from turnkeeper.dialects.responses.ids import RAW_CUSTOM_CALL, FindReply, resolve_item
+from turnkeeper.dialects.responses.ids import (
+    RAW_CUSTOM_CALL,
+    FindReply,
+    find_reply_hex,
+    resolve_call_id,
+    resolve_item,
+)
 from turnkeeper.dialects.responses.tools import join_name, write_custom_input
 from turnkeeper.dialects.seal import open_reasoning
 from turnkeeper.errors import RequestError
@@ -62,6 +69,8 @@ def parse_conversation(instructions: Any, items: Any, images: ImageFilter, find_
 class _Draft:
     """An assistant message while its items are read."""
 
+    reply: str | None = None
+    """The reply that the ids of its items name; None while none of them has such an id."""
     reasoning: list[str] = field(default_factory=list[str])
     texts: list[str] = field(default_factory=list[str])
     calls: list[JsonObject] = field(default_factory=list[JsonObject])
@@ -110,9 +119,14 @@ class _Reader:
         if draft is not None:
             self.messages.append(draft.build())
 
-    def _open(self) -> _Draft:
+    def _open(self, item: JsonObject) -> _Draft:
+        """The assistant message that the item is part of."""
+        reply = find_reply_hex(item.get("id"))
+        if self._draft is not None and reply and self._draft.reply not in (None, reply):
+            self.flush()
         if self._draft is None:
             self._draft = _Draft()
+        self._draft.reply = reply or self._draft.reply
         return self._draft
 
     def _add_message(self, item: JsonObject, where: str) -> None:
@@ -124,7 +138,7 @@ class _Reader:
         images = self._images if role == "user" else None
         text = _read_content(item.get("content"), f"{where}.content", images)
         if role == "assistant":
-            self._open().texts.append(text)
+            self._open(item).texts.append(text)
             return
         self.flush()
         self.messages.append({"role": role, "content": text})
@@ -136,7 +150,7 @@ class _Reader:
         opened = open_reasoning(sealed) if sealed else None
         if sealed and opened is None:
             self.notes.append("reasoning came back sealed by another server: it is matched by its text")
-        self._open().reasoning.append(said or opened or "")
+        self._open(item).reasoning.append(said or opened or "")
 
     def _add_call(self, item: JsonObject, where: str) -> None:
         self._put_call(item, where, get_text(item.get("arguments"), f"{where}.arguments"))
@@ -149,13 +163,16 @@ class _Reader:
     def _put_call(self, item: JsonObject, where: str, arguments: str) -> None:
         namespace = find_text(item.get("namespace"), f"{where}.namespace")
         name = join_name(namespace, get_name(item.get("name"), f"{where}.name"))
-        call_id = get_text(item.get("call_id"), f"{where}.call_id")
+        call_id = self._read_call_id(item, where)
         function = {"name": name, "arguments": arguments}
-        self._open().calls.append({"id": call_id, "type": "function", "function": function})
+        self._open(item).calls.append({"id": call_id, "type": "function", "function": function})
+
+    def _read_call_id(self, item: JsonObject, where: str) -> str:
+        return resolve_call_id(get_text(item.get("call_id"), f"{where}.call_id"), self._find_reply)
 
     def _add_output(self, item: JsonObject, where: str) -> None:
         self.flush()
-        call_id = get_text(item.get("call_id"), f"{where}.call_id")
+        call_id = self._read_call_id(item, where)
         text = _read_content(item.get("output"), f"{where}.output", self._images)
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
 
@@ -168,7 +185,7 @@ class _Reader:
                 hint="send the item itself; other items than those of replies are not stored",
                 param=f"{where}.id",
             )
-        draft = self._open()
+        draft = self._open(item)
         draft.reasoning += [content.reasoning] if content.reasoning is not None else []
         draft.texts += [content.text] if content.text is not None else []
         draft.calls += [content.call] if content.call is not None else []
