@@ -8,7 +8,7 @@ from turnkeeper.rendering.family import Family
 from turnkeeper.rendering.parsing import ParsedReply, ReplyDelta, ReplyParser, parse_completion
 from turnkeeper.rendering.placement import Role
 from turnkeeper.rendering.renderer import Renderer, build_renderer
-from turnkeeper.rendering.tokenization import Tokenizer
+from turnkeeper.rendering.tokenization import TextTooLongError, Tokenizer
 from turnkeeper.rendering.tool_calls import ParsedToolCall
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "ReplyDelta",
     "ReplyParser",
     "Role",
+    "TextTooLongError",
     "Tokenizer",
     "build_renderer",
     "get_family",

@@ -77,17 +77,17 @@ class Junction:
     reply_marker: str
     """The text that opens an assistant's message; empty where nobody knows it."""
 
-    def join(self, parent: ParentContext, suffix: str) -> Edge:
-        """Put a suffix behind a path."""
+    def join(self, parent: ParentContext, suffix: str, room: int | None = None) -> Edge:
+        """Put a suffix behind a path; ``room`` is how many ids are of use."""
         last = parent.last_id
         ending = self._find_ending(parent.completion_ids)
         if last is not None and ending is not None:
-            return Edge(trim=0, ids=self.tokenizer.encode_after(last, ending.rest + suffix))
+            return Edge(trim=0, ids=self.tokenizer.encode_after(last, ending.rest + suffix, room))
         if last is not None and (last in self.final_ids or self._has_whole_close(parent.completion_ids)):
-            return Edge(trim=0, ids=self.tokenizer.encode_after(last, suffix))
+            return Edge(trim=0, ids=self.tokenizer.encode_after(last, suffix, room))
         if last is None or last not in self.stop_ids:
-            return Edge(trim=0, ids=self.tokenizer.encode(self.write_end(parent) + suffix))
-        ids = self.tokenizer.encode(self.close + suffix)
+            return Edge(trim=0, ids=self.tokenizer.encode(self.write_end(parent) + suffix, room))
+        ids = self.tokenizer.encode(self.close + suffix, None if room is None else room + 1)
         if len(ids) and ids[0] == last:
             return Edge(trim=0, ids=ids[1:])
         return Edge(trim=1 if last in self.replaced_ids else 0, ids=ids)

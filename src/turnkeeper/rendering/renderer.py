@@ -114,11 +114,22 @@ class Renderer:
         return merge_request(self.family, self._arguments, template_kwargs)
 
     def render(
-        self, messages: Sequence[Message], tools: Sequence[JsonObject], template_kwargs: Mapping[str, Any]
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[JsonObject],
+        template_kwargs: Mapping[str, Any],
+        room: int | None = None,
     ) -> Prompt:
         """The first prompt of a path, generation prompt included.
 
+        Args:
+            messages: the conversation, not empty.
+            tools: the request's function tools.
+            template_kwargs: the request's own template arguments.
+            room: how many ids are of use; None for any number.
+
         Raises:
+            TextTooLongError: the prompt cannot but have more ids than there is room for.
             RequestError: as ``validate``.
             RoleNotAppendableError: a system or developer message behind others has no place; the message says so.
             TemplateError: the template refuses the messages, or leaves out what one of them says.
@@ -130,7 +141,7 @@ class Renderer:
             return self.writer.write(self.place(kept), given, arguments, is_open=True)
 
         text = write_whole(write, messages, self.family)
-        return Prompt(trim=0, ids=self.tokenizer.encode(text), template_kwargs=arguments)
+        return Prompt(trim=0, ids=self.tokenizer.encode(text, room), template_kwargs=arguments)
 
     def extend(
         self,
@@ -138,6 +149,7 @@ class Renderer:
         appended: Sequence[Message],
         tools: Sequence[JsonObject],
         template_kwargs: Mapping[str, Any],
+        room: int | None = None,
     ) -> Prompt:
         """The prompt of a turn that follows another one.
 
@@ -146,8 +158,10 @@ class Renderer:
             appended: the messages since, not empty.
             tools: the request's function tools.
             template_kwargs: the request's own template arguments.
+            room: how many ids may be added; None for any number.
 
         Raises:
+            TextTooLongError: the prompt cannot but add more ids than there is room for.
             RequestError: as ``validate``, or the arguments would rewrite the path.
             RoleNotAppendableError: the family cannot append one of the roles; the message names both, or says that a
                 system or developer message has no place.
@@ -164,7 +178,7 @@ class Renderer:
             return self.writer.write_suffix(parent.messages, placed, given, arguments)
 
         suffix = write_whole(write, appended, self.family, is_behind=True)
-        edge = self._junction.join(parent, suffix)
+        edge = self._junction.join(parent, suffix, room)
         return Prompt(trim=edge.trim, ids=edge.ids, template_kwargs=arguments)
 
     def place(self, messages: Sequence[Message]) -> Sequence[Message]:

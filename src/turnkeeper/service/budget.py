@@ -36,16 +36,27 @@ def plan_budget(*, prompt_tokens: int, asked_tokens: int | None, limit_tokens: i
         return Budget(max_tokens=asked_tokens)
     left = limit_tokens - prompt_tokens
     if left < 1:
-        raise ContextLengthError(
-            f"This model's maximum context length is {limit_tokens} tokens. However, your messages resulted in "
-            f"{prompt_tokens} tokens. Please reduce the length of the messages.",
-            prompt_tokens=prompt_tokens,
-            limit_tokens=limit_tokens,
-            param="messages",
-        )
+        raise build_length_error(f"{prompt_tokens} tokens", prompt_tokens, limit_tokens)
     if asked_tokens is None or asked_tokens <= left:
         return Budget(max_tokens=left if asked_tokens is None else asked_tokens)
     return Budget(max_tokens=left, asked_tokens=asked_tokens)
+
+
+def build_length_error(found: str, prompt_tokens: int, limit_tokens: int) -> ContextLengthError:
+    """The refusal of a prompt, in the words by which agents know that they must compact.
+
+    Args:
+        found: how long the prompt is.
+        prompt_tokens: the same as a number.
+        limit_tokens: what prompt and completion may have together.
+    """
+    return ContextLengthError(
+        f"This model's maximum context length is {limit_tokens} tokens. However, your messages resulted in {found}. "
+        "Please reduce the length of the messages.",
+        prompt_tokens=prompt_tokens,
+        limit_tokens=limit_tokens,
+        param="messages",
+    )
 
 
 def choose_limit(*limits: int | None) -> int | None:

@@ -2,16 +2,16 @@
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.tokens import TokenIds, join_ids
 from turnkeeper.core.turn import Prompt
-from turnkeeper.jsontypes import Message
-from turnkeeper.rendering import ParentContext, Renderer
+from turnkeeper.rendering import ParentContext, Renderer, TextTooLongError
+from turnkeeper.service.budget import build_length_error
 
 LARGE_CHARACTERS = 4_000
 """Text from which on a thread renders: about a thousand tokens, 5 ms by `tokenizers`."""
@@ -23,32 +23,48 @@ _POOL = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="rend
 """Few threads: the fast tokenizer keeps a cache for each, 17 MB at first and up to 180 MB; and no more than can run."""
 
 
-async def render_prompt(renderer: Renderer, pending: PendingTurn) -> Prompt:
+async def render_prompt(renderer: Renderer, pending: PendingTurn, limit_tokens: int | None = None) -> Prompt:
     """The prompt, in a thread where it is large.
 
+    Args:
+        renderer: writes it.
+        pending: the turn.
+        limit_tokens: the most tokens of prompt and completion together; None for no limit.
+
     Raises:
+        ContextLengthError: the prompt cannot but be over the limit, so that it was not tokenized.
         RequestError: the family or its template refuses the messages.
     """
-    work = partial(render_pending, renderer, pending)
-    tools = len(str(pending.request.tools)) if pending.parent is None else 0
+    work = partial(render_pending, renderer, pending, limit_tokens)
+    tools = count_characters(pending.request.tools) if pending.parent is None else 0
     limit = LARGE_CHARACTERS_FAST if renderer.tokenizer.is_fast else LARGE_CHARACTERS
     if tools + count_characters(pending.appended) < limit:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_POOL, work)
 
 
-def render_pending(renderer: Renderer, pending: PendingTurn) -> Prompt:
-    """The prompt of a root is rendered whole, that of any other turn by what it adds."""
+def render_pending(renderer: Renderer, pending: PendingTurn, limit_tokens: int | None = None) -> Prompt:
+    """The prompt of a root is rendered whole, that of any other turn by what it adds.
+
+    Raises:
+        ContextLengthError: the prompt cannot but be over the limit.
+    """
     request, parent = pending.request, pending.parent
-    if parent is None:
-        return renderer.render(pending.appended, request.tools, request.template_kwargs)
-    context = ParentContext(
-        messages=pending.parent_messages,
-        completion_ids=parent.completion.ids,
-        prompt_ids=parent.prompt.ids,
-        template_kwargs=parent.prompt.template_kwargs,
-    )
-    return renderer.extend(context, pending.appended, request.tools, request.template_kwargs)
+    held = max(0, len(pending.parent_path_ids) - renderer.max_trim)
+    room = None if limit_tokens is None else max(0, limit_tokens - 1 - held)
+    try:
+        if parent is None:
+            return renderer.render(pending.appended, request.tools, request.template_kwargs, room)
+        context = ParentContext(
+            messages=pending.parent_messages,
+            completion_ids=parent.completion.ids,
+            prompt_ids=parent.prompt.ids,
+            template_kwargs=parent.prompt.template_kwargs,
+        )
+        return renderer.extend(context, pending.appended, request.tools, request.template_kwargs, room)
+    except TextTooLongError as error:
+        least = held + error.least_tokens
+        raise build_length_error(f"{least} tokens or more", least, limit_tokens or 0) from error
 
 
 def join_prompt(pending: PendingTurn, prompt: Prompt) -> TokenIds:
@@ -57,12 +73,14 @@ def join_prompt(pending: PendingTurn, prompt: Prompt) -> TokenIds:
     return join_ids([parent_ids[: len(parent_ids) - prompt.trim], prompt.ids])
 
 
-def count_characters(messages: Iterable[Message]) -> int:
-    """About how much text the messages hold."""
-    return sum(_count(value) for message in messages for value in message.values())
-
-
-def _count(value: Any) -> int:
+def count_characters(value: Any) -> int:
+    """About how much text messages or tools hold."""
     if isinstance(value, str):
         return len(value)
-    return len(str(value)) if value else 0
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[str, Any]", value)
+        return sum(len(name) + count_characters(field) for name, field in fields.items())
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[Any]", value)
+        return sum(map(count_characters, items))
+    return 4 if value else 0

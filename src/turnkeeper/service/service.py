@@ -332,10 +332,12 @@ class SessionService:
         Raises:
             RequestError: what the turn would be refused for.
         """
+        limit_tokens, at = self.config.model.max_seq_len, self._clock.unix()
         if self._find_creatable(session_id) is not None:  # a turn would open it; to count, nothing has to be kept
-            return await self._turns.count_tokens(self._build_session(NewSession()), request, at=self._clock.unix())
+            session = self._build_session(NewSession())
+            return await self._turns.count_tokens(session, request, at=at, limit_tokens=limit_tokens)
         with self._use(session_id) as entry:
-            return await self._turns.count_tokens(entry.session, request, at=self._clock.unix())
+            return await self._turns.count_tokens(entry.session, request, at=at, limit_tokens=entry.limit_tokens)
 
     # Samples and the rest.
 

@@ -140,8 +140,8 @@ class TurnService:
     async def _plan(self, turn: TurnInFlight, resolved: ResolvedRequest) -> GenerationPlan:
         """Render the prompt and decide everything else that the engine call needs."""
         entry, pending = turn.entry, turn.pending
-        prompt = await render_prompt(self._renderer, pending)
-        engine_limits = (report.context_length for report in self._watch.reports)
+        limit_tokens = self._choose_limit(entry.limit_tokens)
+        prompt = await render_prompt(self._renderer, pending, limit_tokens)
         return plan_generation(
             entry.session,
             pending,
@@ -150,10 +150,15 @@ class TurnService:
             messages=self._renderer.place(pending.messages),
             session_id=entry.id,
             rid=f"{entry.id[:8]}-{self._draw_bytes(12).hex()}",
-            limit_tokens=choose_limit(entry.limit_tokens, self._context_length, *engine_limits),
+            limit_tokens=limit_tokens,
             is_evaluation=entry.settings.evaluation,
             config=self._config,
         )
+
+    def _choose_limit(self, limit_tokens: int | None) -> int | None:
+        """The token limit of a path: the session's, the model's or an engine's, whichever is smallest."""
+        engine_limits = (report.context_length for report in self._watch.reports)
+        return choose_limit(limit_tokens, self._context_length, *engine_limits)
 
     async def _generate(self, turn: TurnInFlight, plan: GenerationPlan) -> TurnOutcome:
         """The engine call, through pauses and weight updates, in the time that a turn may take."""
@@ -220,15 +225,18 @@ class TurnService:
             recorded=RecordedReply(reply=reply, turn_id=turn.id),
         )
 
-    async def count_tokens(self, session: Session, request: TurnRequest, *, at: float) -> int:
+    async def count_tokens(self, session: Session, request: TurnRequest, *, at: float, limit_tokens: int | None) -> int:
         """The length of the prompt that a turn of this session would have; nothing changes.
 
+        A prompt that is over the limit is counted too, unless it is so long that it need not be tokenized to know.
+
         Raises:
+            ContextLengthError: the prompt cannot but be over the limit.
             RequestError: what the turn would be refused for.
         """
         pending = session.begin(request, at=at)
         session.abandon(pending, at=at)
-        prompt = await render_prompt(self._renderer, pending)
+        prompt = await render_prompt(self._renderer, pending, self._choose_limit(limit_tokens))
         return len(join_prompt(pending, prompt))
 
     def abandon_all(self, entry: SessionEntry, reason: DropReason, error: TurnkeeperError) -> None:

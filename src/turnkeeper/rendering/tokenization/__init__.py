@@ -2,6 +2,7 @@
 
 from turnkeeper.rendering.tokenization.detokenizer import Detokenizer
 from turnkeeper.rendering.tokenization.encoder import LONG_S, BackedEncoder, Encoder, RefusedTextError
+from turnkeeper.rendering.tokenization.length import LengthBound, TextTooLongError, find_bound
 from turnkeeper.rendering.tokenization.stream import Piece, PieceStream, count_overlap
 from turnkeeper.rendering.tokenization.tokenizer import Tokenizer, add_markers
 
@@ -10,10 +11,13 @@ __all__ = [
     "BackedEncoder",
     "Detokenizer",
     "Encoder",
+    "LengthBound",
     "Piece",
     "PieceStream",
     "RefusedTextError",
+    "TextTooLongError",
     "Tokenizer",
     "add_markers",
     "count_overlap",
+    "find_bound",
 ]

@@ -84,6 +84,11 @@ class BackedEncoder:
             self._kept = Encoded(text=text, ids=ids)
         return ids
 
+    def forget(self, text: str) -> None:
+        """Keep a text no longer that came to nothing: encoding it once more would be in vain."""
+        if self._kept is not None and self._kept.text == text:
+            self._kept = None
+
     def take_kept(self) -> Encoded | None:
         """The first text since this was last asked; None when there was none."""
         kept, self._kept = self._kept, None

@@ -14,7 +14,8 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds
 from turnkeeper.errors import ConfigError
-from turnkeeper.rendering.tokenization.encoder import Encoder, ReferenceEncoder
+from turnkeeper.rendering.tokenization.encoder import BackedEncoder, Encoder, ReferenceEncoder
+from turnkeeper.rendering.tokenization.length import LengthBound, TextTooLongError, find_bound
 
 _SPACED = " a b"
 
@@ -41,13 +42,36 @@ class Tokenizer:
         self.encoder: Encoder = self.reference
         """What encodes; may be replaced at any time by one that gives the same ids. Decoding stays as it is."""
 
-    def encode(self, text: str) -> TokenIds:
-        """The ids of a text; markers in it become their ids, lone surrogates become U+FFFD."""
+    def encode(self, text: str, room: int | None = None) -> TokenIds:
+        """The ids of a text; markers in it become their ids, lone surrogates become U+FFFD.
+
+        Args:
+            text: any text.
+            room: how many ids are of use, if that is limited; a text that has more is not kept for comparison.
+
+        Raises:
+            TextTooLongError: the text has more ids than there is room for, which is certain without encoding it.
+        """
         if not text:
             return NO_TOKENS
-        return self.encoder.encode(_replace_surrogates(text))
+        text = _replace_surrogates(text)
+        if room is not None and len(text) > room and (least := self.count_least(text)) > room:
+            raise TextTooLongError(least)
+        encoder = self.encoder
+        ids = encoder.encode(text)
+        if room is not None and len(ids) > room and isinstance(encoder, BackedEncoder):
+            encoder.forget(text)
+        return ids
 
-    def encode_after(self, anchor: int, text: str) -> TokenIds:
+    def count_least(self, text: str) -> int:
+        """The fewest ids that a text can have, without encoding it; 0 where that is not known."""
+        return 0 if self._bound is None else self._bound.count_least(text)
+
+    @cached_property
+    def _bound(self) -> LengthBound | None:
+        return find_bound(self._inner)
+
+    def encode_after(self, anchor: int, text: str, room: int | None = None) -> TokenIds:
         """The ids of a text that follows a control token.
 
         Some tokenizers treat the beginning of a text apart (a leading-space piece): behind the control token, the
@@ -56,10 +80,11 @@ class Tokenizer:
         Args:
             anchor: the id of the control token before the text.
             text: what follows it.
+            room: as for ``encode``.
         """
         marker = self._inner.id_to_token(anchor)
-        ids = self.encode(f"{marker}{text}")
-        return ids[1:] if len(ids) and ids[0] == anchor else self.encode(text)
+        ids = self.encode(f"{marker}{text}", None if room is None else room + 1)
+        return ids[1:] if len(ids) and ids[0] == anchor else self.encode(text, room)
 
     def decode(self, ids: TokenIds) -> str:
         """The text of ids, control tokens included; bytes that are no UTF-8 become U+FFFD."""
