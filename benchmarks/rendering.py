@@ -25,7 +25,7 @@ from turnkeeper.core.tokens import TokenIds
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering import ParentContext, Renderer, build_renderer, parse_completion
 from turnkeeper.rendering.checks import check_encoder
-from turnkeeper.rendering.tokenization import BackedEncoder, Encoder
+from turnkeeper.rendering.tokenization import Encoder, FallbackEncoder
 from turnkeeper.service.encoding import limit_libraries
 
 TURNS = 2000
@@ -106,7 +106,7 @@ def measure_turns(renderer: Renderer, turns: int = TURNS) -> list[float]:
             messages=history,
             completion_ids=completion,
             prompt_ids=prompt.ids,
-            template_kwargs=prompt.template_kwargs,
+            chat_template_kwargs=prompt.chat_template_kwargs,
         )
         started = perf_counter()
         prompt = renderer.extend(parent, [result], [LOOK], {})
@@ -126,7 +126,9 @@ def build_path(renderer: Renderer, tokens: int = TOKENS) -> tuple[list[Message],
         size += len(renderer.tokenizer.encode(str(messages[-1]["content"])))
         number += 1
     messages.append({"role": "assistant", "content": "That was all."})
-    text = renderer.writer.write(messages, [LOOK], renderer.validate(messages, [LOOK], {}), is_open=False)
+    text = renderer.text_renderer.render(
+        messages, [LOOK], renderer.validate(messages, [LOOK], {}), add_generation_prompt=False
+    )
     return messages, renderer.tokenizer.encode(text)
 
 
@@ -172,14 +174,15 @@ def compare_encoders(renderer: Renderer, tokenizer_json: bytes) -> list[Figure]:
     started = perf_counter()
     fast = FastEncoder(tokenizer_json)
     loaded = perf_counter()
-    difference = check_encoder(BackedEncoder(fast, renderer.tokenizer.reference), renderer)
-    verdict = "equal" if difference is None else "NOT equal"
+    mismatch = check_encoder(FallbackEncoder(fast, renderer.tokenizer.huggingface_encoder), renderer)
+    verdict = "equal" if mismatch is None else "NOT equal"
     pieces = list_pieces()
     return [
         Figure(name="load fastokens", value_ms=(loaded - started) * 1e3),
         Figure(name=f"check it on every probe: {verdict}", value_ms=(perf_counter() - loaded) * 1e3),
         Figure(
-            name=f"encode {PIECE:,} characters, tokenizers", value_ms=time_pieces(renderer.tokenizer.reference, pieces)
+            name=f"encode {PIECE:,} characters, tokenizers",
+            value_ms=time_pieces(renderer.tokenizer.huggingface_encoder, pieces),
         ),
         Figure(name=f"encode {PIECE:,} characters, fastokens", value_ms=time_pieces(fast, pieces)),
     ]

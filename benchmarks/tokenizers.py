@@ -21,9 +21,9 @@ from turnkeeper.bench.server import find_checkpoint
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.errors import ConfigError
 from turnkeeper.rendering import Renderer, Tokenizer, build_renderer
-from turnkeeper.rendering.checks import Difference, check_encoder, find_difference
-from turnkeeper.rendering.checks.texts import CLASSES, LONG_S, STEMS, SUFFIXES, WRITTEN, build_character_probes
-from turnkeeper.rendering.tokenization import BackedEncoder
+from turnkeeper.rendering.checks import EncodingMismatch, check_encoder, find_encoding_mismatch
+from turnkeeper.rendering.checks.texts import CLASSES, LONG_S, STEMS, SUFFIXES, WRITTEN, build_character_texts
+from turnkeeper.rendering.tokenization import FallbackEncoder
 
 TEXTS = 60_000
 PIECES = 5_000
@@ -42,33 +42,33 @@ class Outcome:
     characters: int | None = None
     refused: int
     """How many the fast tokenizer leaves to `tokenizers`."""
-    differences: tuple[Difference, ...]
+    differences: tuple[EncodingMismatch, ...]
 
 
-def examine(renderer: Renderer, fast: BackedEncoder, *, texts: int = TEXTS, seed: int = 0) -> Iterator[Outcome]:
+def examine(renderer: Renderer, fast: FallbackEncoder, *, texts: int = TEXTS, seed: int = 0) -> Iterator[Outcome]:
     """Compare on everything, one kind after the other."""
     tokenizer = renderer.tokenizer
-    difference = check_encoder(fast, renderer)
+    mismatch = check_encoder(fast, renderer)
     yield Outcome(
         name="a server's own check",
         refused=fast.refused,
-        differences=() if difference is None else (difference,),
+        differences=() if mismatch is None else (mismatch,),
     )
-    yield compare("every code point", build_character_probes(iter(_EVERY_CODE_POINT)), fast, tokenizer)
+    yield compare("every code point", build_character_texts(iter(_EVERY_CODE_POINT)), fast, tokenizer)
     markers = list(tokenizer.markers.values())[:60]
     yield compare("random texts", islice(build_random(markers, seed), texts), fast, tokenizer)
     yield compare("pieces of source files", islice(read_pieces(), PIECES), fast, tokenizer)
 
 
-def compare(name: str, texts: Iterable[str], fast: BackedEncoder, tokenizer: Tokenizer) -> Outcome:
+def compare(name: str, texts: Iterable[str], fast: FallbackEncoder, tokenizer: Tokenizer) -> Outcome:
     """Compare on texts of one kind."""
     refused, count, characters = fast.refused, 0, 0
-    found: list[Difference] = []
+    found: list[EncodingMismatch] = []
     for text in filter(None, texts):
         count, characters = count + 1, characters + len(text)
-        difference = find_difference(fast, tokenizer.reference, [text])
-        if difference is not None:
-            found.append(difference)
+        mismatch = find_encoding_mismatch(fast, tokenizer.huggingface_encoder, [text])
+        if mismatch is not None:
+            found.append(mismatch)
     return Outcome(
         name=name, texts=count, characters=characters, refused=(fast.refused - refused) // 2, differences=tuple(found)
     )
@@ -122,7 +122,7 @@ def main(
         raise ConfigError("fastokens is not installed", hint="pip install turnkeeper[fast]") from error
     read = read_checkpoint(find_checkpoint(checkpoint))
     renderer = build_renderer(read, tito_model, format_time=strftime)
-    fast = BackedEncoder(FastEncoder(read.tokenizer_json), renderer.tokenizer.reference)
+    fast = FallbackEncoder(FastEncoder(read.tokenizer_json), renderer.tokenizer.huggingface_encoder)
     outcomes = list(examine(renderer, fast))
     table = Table("compared", "texts", "characters", "left to tokenizers", "different", box=None, header_style="bold")
     for outcome in outcomes:
@@ -130,9 +130,9 @@ def main(
         table.add_row(outcome.name, *("" if size is None else f"{size:,}" for size in sizes))
     console = Console()
     console.print(table)
-    differences = [difference for outcome in outcomes for difference in outcome.differences]
-    for difference in differences[:5]:
-        console.print(difference.describe(renderer.tokenizer), markup=False, soft_wrap=True)
+    differences = [mismatch for outcome in outcomes for mismatch in outcome.differences]
+    for mismatch in differences[:5]:
+        console.print(mismatch.describe(renderer.tokenizer), markup=False, soft_wrap=True)
     if differences:
         raise typer.Exit(1)
 

@@ -39,7 +39,7 @@ def test_both_tokenizers_are_timed_on_texts_that_are_long_enough(renderer: Rende
     pieces = rendering.list_pieces()
     assert len(pieces) > 50
     assert {len(piece) for piece in pieces} == {rendering.PIECE}
-    assert rendering.time_pieces(renderer.tokenizer.reference, pieces[:3]) > 0
+    assert rendering.time_pieces(renderer.tokenizer.huggingface_encoder, pieces[:3]) > 0
 
 
 def test_the_fast_tokenizer_is_checked_before_it_is_timed(renderer: Renderer) -> None:

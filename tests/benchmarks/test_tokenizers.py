@@ -17,7 +17,7 @@ from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.rendering.checks.texts import LONG_S
-from turnkeeper.rendering.tokenization import BackedEncoder
+from turnkeeper.rendering.tokenization import FallbackEncoder
 from turnkeeper.rendering.tokenization.fast_encoder import FastEncoder
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
@@ -28,13 +28,13 @@ def renderer() -> Renderer:
 
 
 @pytest.fixture
-def fast(renderer: Renderer) -> BackedEncoder:
+def fast(renderer: Renderer) -> FallbackEncoder:
     tokenizer_json = (shipped_checkpoint() / "tokenizer.json").read_bytes()
-    return BackedEncoder(FastEncoder(tokenizer_json), renderer.tokenizer.reference)
+    return FallbackEncoder(FastEncoder(tokenizer_json), renderer.tokenizer.huggingface_encoder)
 
 
 def test_equal_encoders_differ_nowhere(
-    renderer: Renderer, fast: BackedEncoder, monkeypatch: pytest.MonkeyPatch
+    renderer: Renderer, fast: FallbackEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokenizers, "_EVERY_CODE_POINT", range(0x400))
     monkeypatch.setattr(tokenizers, "PIECES", 20)
@@ -43,7 +43,7 @@ def test_equal_encoders_differ_nowhere(
     assert [outcome.texts for outcome in outcomes[1:]] == [16, 200, 20]
 
 
-def test_what_is_left_to_tokenizers_is_counted(renderer: Renderer, fast: BackedEncoder) -> None:
+def test_what_is_left_to_tokenizers_is_counted(renderer: Renderer, fast: FallbackEncoder) -> None:
     outcome = compare("some", ["a", "", f"a{LONG_S}", "b"], fast, renderer.tokenizer)
     assert (outcome.texts, outcome.characters, outcome.refused) == (3, 4, 1)
 
@@ -52,14 +52,14 @@ class Wrong:
     """Wrong about one word."""
 
     def __init__(self, renderer: Renderer) -> None:
-        self._inner = renderer.tokenizer.reference
+        self._inner = renderer.tokenizer.huggingface_encoder
 
     def encode(self, text: str) -> TokenIds:
         return freeze_ids([0]) if text == "wrong" else self._inner.encode(text)
 
 
 def test_a_difference_is_found(renderer: Renderer) -> None:
-    fast = BackedEncoder(Wrong(renderer), renderer.tokenizer.reference)
+    fast = FallbackEncoder(Wrong(renderer), renderer.tokenizer.huggingface_encoder)
     outcome = compare("some", ["right", "wrong", "right"], fast, renderer.tokenizer)
     assert [difference.text for difference in outcome.differences] == ["wrong"]
 
@@ -68,7 +68,7 @@ def test_a_difference_is_found(renderer: Renderer) -> None:
 def test_a_difference_ends_with_1(
     renderer: Renderer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_equal: bool
 ) -> None:
-    fast = BackedEncoder(Wrong(renderer), renderer.tokenizer.reference)
+    fast = FallbackEncoder(Wrong(renderer), renderer.tokenizer.huggingface_encoder)
     outcome: Outcome = compare("some", ["right" if is_equal else "wrong"], fast, renderer.tokenizer)
     monkeypatch.setattr(tokenizers, "examine", lambda renderer, fast: [outcome])
     if is_equal:

@@ -140,7 +140,7 @@ CASES = (
         TOLD,
         Cause.TOOLS_CHANGED,
         would_match="--on-tools-change keep",
-        fields={"template_kwargs": {"enable_thinking": False}},
+        fields={"chat_template_kwargs": {"enable_thinking": False}},
     ),
     Case(
         "other tools and another start", (system("t"),), Cause.SYSTEM_CHANGED, "content", fields={"tools": ({"n": 1},)}

@@ -122,7 +122,7 @@ def test_marks_are_read_from_the_headers() -> None:
     assert read_retry_marks({}) == RetryMarks()
 
 
-BASE: dict[str, Any] = {"tools": ({"name": "t"},), "template_kwargs": {"a": 1}}
+BASE: dict[str, Any] = {"tools": ({"name": "t"},), "chat_template_kwargs": {"a": 1}}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ BASE: dict[str, Any] = {"tools": ({"name": "t"},), "template_kwargs": {"a": 1}}
         pytest.param({"messages": ({"role": "user", "content": [{"type": "text", "text": "u"}]},)}, True, id="parts"),
         pytest.param({"messages": (user("u"), assistant(""))}, False, id="one more"),
         pytest.param({"tools": ()}, False, id="tools"),
-        pytest.param({"template_kwargs": {"a": 2}}, False, id="template arguments"),
+        pytest.param({"chat_template_kwargs": {"a": 2}}, False, id="template arguments"),
         pytest.param({"sampling": {"seed": 2}}, False, id="sampling"),
         pytest.param({"sampling": {"top_p": 1, "seed": 1}}, False, id="one more sampling field"),
     ],

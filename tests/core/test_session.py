@@ -151,7 +151,7 @@ def test_other_tools_are_refused_where_the_policy_says_so() -> None:
     talk = Talk(Tree(on_tools_change=OnToolsChange.REFUSE))
     talk.say(user("u"), reply="a")
     with pytest.raises(RequestError, match="other tools"):
-        talk.begin(user("u"), assistant("a"), user("v"), template_kwargs={"enable_thinking": False})
+        talk.begin(user("u"), assistant("a"), user("v"), chat_template_kwargs={"enable_thinking": False})
 
 
 def test_the_turn_limit_counts_what_is_in_flight() -> None:

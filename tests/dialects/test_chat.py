@@ -83,7 +83,7 @@ def test_a_body_becomes_a_canonical_request() -> None:
     call = parse(tools=[tool], max_completion_tokens=5, temperature=1, chat_template_kwargs={"k": 1}, x_new=[1])
     assert call.request.messages == (USER,)
     assert call.request.tools == (tool,)
-    assert call.request.template_kwargs == {"k": 1}
+    assert call.request.chat_template_kwargs == {"k": 1}
     assert call.request.sampling == {"max_tokens": 5, "temperature": 1}
     assert (call.request.forwarded, call.request.dropped_fields) == ({}, ("x_new",))
     assert call.request.dialect == "chat"

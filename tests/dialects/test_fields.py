@@ -78,7 +78,7 @@ def test_nested_fields_are_the_bodys_own(name: str, body: JsonObject) -> None:
 @EVERYWHERE
 def test_template_arguments_may_be_nested(name: str) -> None:
     found = parse(name, extra_body={"chat_template_kwargs": {"enable_thinking": False}})
-    assert found.template_kwargs == {"enable_thinking": False}
+    assert found.chat_template_kwargs == {"enable_thinking": False}
     assert found.dropped_fields == ()
 
 

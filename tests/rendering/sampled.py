@@ -10,7 +10,7 @@ from turnkeeper.rendering import ParentContext, Renderer
 def find_stop(renderer: Renderer, text: str, following: Message) -> str:
     """A history that ends in an assistant message, as it stood when that message had just been sampled."""
     family = renderer.family
-    close = family.close or ""
+    close = family.turn_end or ""
     if family.name in ("glm47", "glm53"):
         return text + ("<|observation|>" if following.get("role") == "tool" else "<|user|>")
     if family.name == "gptoss":
@@ -21,7 +21,7 @@ def find_stop(renderer: Renderer, text: str, following: Message) -> str:
 def parent_ids(renderer: Renderer, history: Sequence[Message], tools: Sequence[JsonObject], next_: Message) -> TokenIds:
     """The path ids of a history that ends in an assistant message."""
     arguments = renderer.validate(history, tools, {})
-    text = renderer.writer.write(renderer.place(history), tools, arguments, is_open=False)
+    text = renderer.text_renderer.render(renderer.place(history), tools, arguments, add_generation_prompt=False)
     return renderer.tokenizer.encode(find_stop(renderer, text, next_))
 
 

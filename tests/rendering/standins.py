@@ -151,6 +151,6 @@ def standin(family: str) -> Renderer:
     return build_renderer(checkpoint, family, format_time=lambda pattern: "2026-11-30")
 
 
-OWN_RULE = [name for name, family in FAMILIES.items() if family.rule is not None]
+OWN_RULE = [name for name, family in FAMILIES.items() if family.history_format is not None]
 STABLE = [name for name in FAMILIES if name != "default"]
 """The families that promise in-place appends; ``default`` promises only to try."""

@@ -40,7 +40,7 @@ def test_a_path_as_the_family_writes_it_has_no_mismatch(family: str, messages: l
 
 def path(renderer: Renderer, change: Callable[[str], str]) -> TokenIds:
     """The ids of the talk, its text changed."""
-    text = renderer.writer.write(TALK, [LOOK], renderer.validate(TALK, [LOOK], {}), is_open=False)
+    text = renderer.text_renderer.render(TALK, [LOOK], renderer.validate(TALK, [LOOK], {}), add_generation_prompt=False)
     changed = change(text)
     assert changed != text
     return renderer.tokenizer.encode(changed)
@@ -88,7 +88,7 @@ def test_a_long_text_is_shown_around_the_difference() -> None:
     renderer = standin("qwen3")
     long = "word " * 1000
     messages = [user(f"{long}here{long}"), assistant("a", reasoning="b")]
-    text = renderer.writer.write(messages, [], {}, is_open=False)
+    text = renderer.text_renderer.render(messages, [], {}, add_generation_prompt=False)
     mismatch = renderer.compare(messages, [], {}, renderer.tokenizer.encode(text.replace("here", "there")))[0]
     assert "here" in mismatch.expected_text
     assert len(mismatch.expected_text) < 900

@@ -67,10 +67,10 @@ writes the last message of a conversation otherwise than the same message in its
 def test_an_own_rule_writes_what_the_template_writes_in_one_cycle(family: str, stop: int) -> None:
     renderer = standin(family)
     template = ChatTemplate(find_template(family) or "", {})
-    messages, is_open = CYCLE[:stop], CYCLE[stop - 1]["role"] != "assistant"
+    messages, add_generation_prompt = CYCLE[:stop], CYCLE[stop - 1]["role"] != "assistant"
     arguments = renderer.validate(messages, [LOOK], {})
-    written = renderer.writer.write(messages, [LOOK], arguments, is_open=is_open)
-    assert written == template.render(messages, [LOOK], arguments, is_open=is_open)
+    written = renderer.text_renderer.render(messages, [LOOK], arguments, add_generation_prompt=add_generation_prompt)
+    assert written == template.render(messages, [LOOK], arguments, add_generation_prompt=add_generation_prompt)
 
 
 @pytest.mark.parametrize("family", STABLE)
@@ -130,10 +130,12 @@ def test_a_path_that_was_cut_is_kept_and_closed(family: str, kind: str) -> None:
     extension = renderer.extend(parent, [user("more")], [LOOK], {})
     assert extension.trim == 0
     added = renderer.tokenizer.decode(extension.ids)
-    question = renderer.writer.write_suffix(parent.messages, [user("more")], [LOOK], extension.template_kwargs)
+    question = renderer.text_renderer.render_suffix(
+        parent.messages, [user("more")], [LOOK], extension.chat_template_kwargs
+    )
     end = added.removesuffix(question)
     assert end != added
-    close = renderer.family.close
+    close = renderer.family.turn_end
     assert end.endswith("<|im_end|>\n" if close is None else close)
     if kind == "thinking" and renderer.family.thinking is not None:
         assert end.count(renderer.family.thinking.closing) == 1
@@ -149,15 +151,15 @@ def cut(renderer: Renderer, history: list[Message], kind: str) -> TokenIds:
         "call": assistant("", call("look", {"at": "the argument is not finish"}), reasoning="why"),
     }[kind]
     arguments = renderer.validate(history, [LOOK], {})
-    opened = renderer.writer.write(history, [LOOK], arguments, is_open=True)
-    text = renderer.writer.write([*history, message], [LOOK], arguments, is_open=False)
+    opened = renderer.text_renderer.render(history, [LOOK], arguments, add_generation_prompt=True)
+    text = renderer.text_renderer.render([*history, message], [LOOK], arguments, add_generation_prompt=False)
     completion = text.removeprefix(opened)
     assert completion != text
     return renderer.tokenizer.encode(completion[: completion.index("not finish") + 3])
 
 
 def test_the_encoders_need_no_template() -> None:
-    assert all(FAMILIES[name].encoder is not None for name in WITHOUT_TEMPLATE)
+    assert all(FAMILIES[name].message_encoder is not None for name in WITHOUT_TEMPLATE)
 
 
 @pytest.mark.parametrize("family", STABLE)
@@ -165,7 +167,7 @@ def test_the_encoders_need_no_template() -> None:
 def test_control_tokens_in_texts_are_control_tokens_and_no_refusal(family: str, role: str) -> None:
     """One policy for all: the markers in a text are what the model's tokenizer makes of them."""
     renderer = standin(family)
-    close, reply = renderer.close or "<|user|>", renderer.family.reply_marker or ""
+    close, reply = renderer.turn_end or "<|user|>", renderer.family.reply_marker or ""
     text = f"before{close}{reply}<think>after"
     history = [user("Hi"), assistant("", call("look", {"at": 1}), reasoning="first")]
     appended = [tool(text)] if role == "tool" else [tool("7"), user(text)]

@@ -6,9 +6,10 @@
 
 from pathlib import Path
 
+from turnkeeper.rendering.huggingface_encoder import render_families_table, render_places_table
+
 from turnkeeper.rendering import FAMILIES
 from turnkeeper.rendering.placement import REMINDER
-from turnkeeper.rendering.reference import write_families_table, write_places_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "families.md"
 
@@ -16,12 +17,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "families.md"
 def test_the_table_is_the_one_of_the_rows() -> None:
     text = PAGE.read_text(encoding="utf-8")
     table = text.split("<!-- table: families -->\n")[1].split("\n<!-- end -->")[0]
-    assert table == write_families_table()
+    assert table == render_families_table()
 
 
 def test_the_table_of_places_is_the_one_of_the_rows() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert text.split("<!-- table: places -->\n")[1].split("\n<!-- end -->")[0] == write_places_table()
+    assert text.split("<!-- table: places -->\n")[1].split("\n<!-- end -->")[0] == render_places_table()
 
 
 def test_the_reminder_is_spelled_on_the_page_as_in_the_code() -> None:

@@ -41,7 +41,7 @@ AGAIN = assistant("", call("read", "a"))
 )
 def test_a_result_answers(earlier: list[Message], messages: list[Message], names: list[str | None]) -> None:
     calls = OpenCalls(earlier, messages)
-    answered = [(message["role"], calls.read(message)) for message in messages]
+    answered = [(message["role"], calls.take(message)) for message in messages]
     assert [found and found.name for role, found in answered if role == "tool"] == names
 
 

@@ -33,12 +33,12 @@ def parse(family: str, text: str) -> ParsedReply:
 
 def test_a_server_argument_that_contradicts_the_family_is_refused_at_start() -> None:
     with pytest.raises(ConfigError, match="preserve_thinking=False contradicts"):
-        build("qwen36", find_template("qwen36") or "", template_kwargs={"preserve_thinking": False})
+        build("qwen36", find_template("qwen36") or "", chat_template_kwargs={"preserve_thinking": False})
 
 
 def test_a_server_argument_that_is_none_is_refused_at_start() -> None:
     with pytest.raises(ConfigError, match="add_generation_prompt"):
-        build("qwen36", find_template("qwen36") or "", template_kwargs={"add_generation_prompt": True})
+        build("qwen36", find_template("qwen36") or "", chat_template_kwargs={"add_generation_prompt": True})
 
 
 def test_a_request_that_contradicts_a_pinned_argument_is_refused_by_name() -> None:
@@ -48,7 +48,7 @@ def test_a_request_that_contradicts_a_pinned_argument_is_refused_by_name() -> No
 
 def test_a_request_may_repeat_a_pinned_argument() -> None:
     prompt = standin("qwen38small").render([user("a")], [], {"reasoning_effort": "xhigh"})
-    assert prompt.template_kwargs["reasoning_effort"] == "xhigh"
+    assert prompt.chat_template_kwargs["reasoning_effort"] == "xhigh"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_request_may_repeat_a_pinned_argument() -> None:
 )
 def test_thinking_has_one_name_in_the_effective_arguments(given: JsonObject, is_on: bool) -> None:
     prompt = standin("deepseekv4").render([user("a")], [], given)
-    assert prompt.template_kwargs == {"drop_thinking": False, "thinking": is_on}
+    assert prompt.chat_template_kwargs == {"drop_thinking": False, "thinking": is_on}
     end = "<think>" if is_on else "</think>"
     assert standin("deepseekv4").tokenizer.decode(prompt.ids).endswith(f"<｜Assistant｜>{end}")
 
@@ -285,14 +285,14 @@ def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
 def test_another_models_opening_is_found_out() -> None:
     """The stand-in has every family's markers, so that only the template can tell."""
     report = verify(Checkpoint(tokenizer_json=tokenizer_json(), template=find_template("glm47")), "nemotron3")
-    outcomes = {finding.case: finding for finding in report.findings}
+    outcomes = {finding.case: finding for finding in report.results}
     assert outcomes["the reply's opening"].outcome is Outcome.DIFFERS
-    assert any("--tito-model glm47" in finding.cures for finding in report.findings)
+    assert any("--tito-model glm47" in finding.fixes for finding in report.results)
     assert report.to_json()["is_sound"] is False
 
 
 def test_a_template_that_refuses_everything_fails_by_name() -> None:
     template = "{{ raise_exception('never') }}"
     report = verify(Checkpoint(tokenizer_json=tokenizer_json(), template=template), "qwen3")
-    assert {finding.outcome for finding in report.findings} == {Outcome.FAILS}
+    assert {finding.outcome for finding in report.results} == {Outcome.FAILS}
     assert any("never" in note for note in report.notes)

@@ -168,9 +168,9 @@ def test_an_extension_is_the_tail_of_the_whole(qwen3: Renderer) -> None:
 
 
 def test_pinned_arguments_merge_and_reach_the_prompt(qwen3_checkpoint: Checkpoint) -> None:
-    renderer = build_renderer(qwen3_checkpoint, "qwen3", template_kwargs={"enable_thinking": False})
+    renderer = build_renderer(qwen3_checkpoint, "qwen3", chat_template_kwargs={"enable_thinking": False})
     prompt = renderer.render([user("a")], [], {"x": 1})
-    assert prompt.template_kwargs == {"enable_thinking": False, "x": 1}
+    assert prompt.chat_template_kwargs == {"enable_thinking": False, "x": 1}
     assert text_of(renderer, prompt.ids).endswith(OPENING + "<think>\n\n</think>\n\n")
 
 
@@ -178,7 +178,7 @@ def test_an_argument_that_only_opens_the_reply_otherwise_may_change(qwen3: Rende
     parent = ParentContext(
         messages=(user("a"), assistant("b")),
         completion_ids=qwen3.tokenizer.encode("b<|im_end|>"),
-        template_kwargs={},
+        chat_template_kwargs={},
     )
     prompt = qwen3.extend(parent, [user("c")], [], {"enable_thinking": False})
     assert text_of(qwen3, prompt.ids).endswith("<think>\n\n</think>\n\n")
@@ -190,7 +190,7 @@ def test_an_argument_that_would_rewrite_the_path_is_refused(qwen3_checkpoint: Ch
     parent = ParentContext(
         messages=(user("a"), assistant("b")),
         completion_ids=renderer.tokenizer.encode("b<|im_end|>"),
-        template_kwargs={"mark": "-"},
+        chat_template_kwargs={"mark": "-"},
     )
     with pytest.raises(RequestError, match="mark"):
         renderer.extend(parent, [user("c")], [], {"mark": "+"})
@@ -261,7 +261,7 @@ def test_arguments_that_no_probe_can_try_may_not_change(qwen3_checkpoint: Checkp
     parent = ParentContext(
         messages=(user("a"), assistant("b")),
         completion_ids=renderer.tokenizer.encode("b<|im_end|>"),
-        template_kwargs={"x": 1},
+        chat_template_kwargs={"x": 1},
     )
     with pytest.raises(RequestError, match="changes x"):
         renderer.extend(parent, [user("c")], [], {"x": 2})

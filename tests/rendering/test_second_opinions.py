@@ -114,7 +114,7 @@ def test_renderers_writes_kimis_history_alike(adapter: Adapter) -> None:
     config = renderers.KimiK25RendererConfig()
     messages = CYCLE[:7]
     theirs = adapter.decode(renderers.KimiK25Renderer(adapter, config).render_ids(parsed(messages)))
-    ours = standin("kimi25").writer.write(messages, [], {}, is_open=False)
+    ours = standin("kimi25").text_renderer.render(messages, [], {}, add_generation_prompt=False)
     named = ours.replace("<|im_system|>look<|im_middle|>", "<|im_system|>tool<|im_middle|>")
     assert theirs in (ours, named)
 

@@ -25,7 +25,7 @@ from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.errors import ConfigError
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer, build_renderer
-from turnkeeper.rendering.tokenization import BackedEncoder, Encoder, RefusedTextError
+from turnkeeper.rendering.tokenization import Encoder, FallbackEncoder, RefusedTextError
 from turnkeeper.rendering.tokenization.fast_encoder import FastEncoder
 from turnkeeper.server.build import Outside, build_service
 from turnkeeper.service import encoding
@@ -64,7 +64,7 @@ class Bench:
         self.renderer: Renderer = build_renderer(read_checkpoint(shipped_checkpoint()), "qwen3")
         self.tokenizer = self.renderer.tokenizer
         self.clock, self.metrics = ManualClock(), Metrics()
-        self.fast = make(self.tokenizer.reference)
+        self.fast = make(self.tokenizer.huggingface_encoder)
         self.keeper = EncoderKeeper(self.renderer, lambda: self.fast, clock=self.clock, metrics=self.metrics)
 
     async def start(self) -> asyncio.Task[None]:
@@ -87,7 +87,7 @@ async def test_the_fast_encoder_takes_over_once_it_was_checked() -> None:
     bench = Bench(Turncoat)
     task = await bench.start()
     assert bench.keeper.serving is TokenizerBackend.FASTOKENS
-    assert isinstance(bench.tokenizer.encoder, BackedEncoder)
+    assert isinstance(bench.tokenizer.encoder, FallbackEncoder)
     assert bench.read('turnkeeper_tokenizer{backend="fastokens"}') == 1
     assert bench.read('turnkeeper_tokenizer{backend="tokenizers"}') == 0
     task.cancel()
@@ -102,7 +102,7 @@ def make_wrong(inner: Encoder) -> Encoder:
 async def test_one_that_gives_other_ids_never_takes_over(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(make_wrong)
     await (await bench.start())
-    assert bench.tokenizer.encoder is bench.tokenizer.reference
+    assert bench.tokenizer.encoder is bench.tokenizer.huggingface_encoder
     assert bench.keeper.serving is TokenizerBackend.TOKENIZERS
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -117,7 +117,7 @@ async def test_one_that_cannot_be_loaded_never_takes_over(caplog: pytest.LogCapt
     await clock.wait_for_sleepers(1)
     await clock.advance(LOAD_DELAY_S)
     await task
-    assert renderer.tokenizer.encoder is renderer.tokenizer.reference
+    assert renderer.tokenizer.encoder is renderer.tokenizer.huggingface_encoder
     assert "does not support this tokenizer" in caplog.text
 
 
@@ -125,7 +125,7 @@ async def test_equal_texts_are_counted_and_it_goes_on_serving() -> None:
     bench = Bench(Turncoat)
     task = await bench.start()
     bench.tokenizer.encode("a text of a turn")
-    assert isinstance(bench.tokenizer.encoder, BackedEncoder)
+    assert isinstance(bench.tokenizer.encoder, FallbackEncoder)
     await bench.keeper.compare(bench.tokenizer.encoder)
     await bench.keeper.compare(bench.tokenizer.encoder)
     assert bench.read('turnkeeper_tokenizer_comparisons_total{outcome="equal"}') == 1, "there was one text"
@@ -141,7 +141,7 @@ async def test_the_first_difference_ends_it_for_good(caplog: pytest.LogCaptureFi
     bench.tokenizer.encode("a text of a turn")
     await bench.clock.advance(COMPARE_INTERVAL_S)
     await task
-    assert bench.tokenizer.encoder is bench.tokenizer.reference
+    assert bench.tokenizer.encoder is bench.tokenizer.huggingface_encoder
     assert bench.keeper.serving is TokenizerBackend.TOKENIZERS
     assert bench.read('turnkeeper_tokenizer_comparisons_total{outcome="different"}') == 1
     (message,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
@@ -159,7 +159,7 @@ async def test_refused_texts_are_counted() -> None:
     task = await bench.start()
     assert isinstance(bench.fast, Turncoat)
     bench.fast.is_refusing = True
-    expected = bench.tokenizer.reference.encode("a text")
+    expected = bench.tokenizer.huggingface_encoder.encode("a text")
     assert bench.tokenizer.encode("a text").tolist() == expected.tolist()
     await bench.clock.advance(COMPARE_INTERVAL_S)
     assert bench.read("turnkeeper_tokenizer_refusals_total") == 1
@@ -240,10 +240,10 @@ async def play(before_turn: Callable[[int], None]) -> list[list[int]]:
 
 async def test_the_ids_of_a_session_are_the_same_across_both_changes() -> None:
     tokenizer = get_renderer().tokenizer
-    fast = BackedEncoder(FastEncoder(TOKENIZER_JSON), tokenizer.reference)
+    fast = FallbackEncoder(FastEncoder(TOKENIZER_JSON), tokenizer.huggingface_encoder)
 
     def change(number: int) -> None:
-        tokenizer.encoder = fast if number in (1, 2) else tokenizer.reference
+        tokenizer.encoder = fast if number in (1, 2) else tokenizer.huggingface_encoder
 
     prompts = await play(change)
     assert fast.take_kept() is not None, "it has encoded something"

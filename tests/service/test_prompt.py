@@ -31,18 +31,18 @@ class Witness:
 def tokenizer() -> Iterator[Tokenizer]:
     """The shared tokenizer, which gets its encoder back."""
     tokenizer = get_renderer().tokenizer
-    reference = tokenizer.reference
+    reference = tokenizer.huggingface_encoder
     yield tokenizer
-    tokenizer.encoder = tokenizer.reference = reference
+    tokenizer.encoder = tokenizer.huggingface_encoder = reference
 
 
 @pytest.mark.parametrize("is_fast", [False, True])
 @pytest.mark.parametrize("is_large", [False, True])
 async def test_large_texts_are_rendered_in_a_thread(tokenizer: Tokenizer, is_fast: bool, is_large: bool) -> None:
-    witness = Witness(tokenizer.reference)
+    witness = Witness(tokenizer.huggingface_encoder)
     tokenizer.encoder = witness
     if not is_fast:
-        tokenizer.reference = witness
+        tokenizer.huggingface_encoder = witness
     kit = build_kit()
     kit.engine.auto = "ok"
     limit = LARGE_CHARACTERS_FAST if is_fast else LARGE_CHARACTERS

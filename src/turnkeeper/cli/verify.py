@@ -15,7 +15,7 @@ from turnkeeper.cli.options import declare, end_with_error
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.load import load
 from turnkeeper.errors import ConfigError
-from turnkeeper.rendering.checks import Finding, Outcome, Report
+from turnkeeper.rendering.checks import CheckResult, Outcome
 from turnkeeper.rendering.checks import verify as run_cases
 
 _STYLES = {Outcome.HOLDS: "green", Outcome.REFUSED: "dim", Outcome.DIFFERS: "bold red", Outcome.FAILS: "bold red"}
@@ -44,7 +44,7 @@ def verify(
         report = run_cases(
             read_checkpoint(directory, chat_template_path=None if template is None else Path(template)),
             model.tito_model,
-            template_kwargs=model.apply_chat_template_kwargs,
+            chat_template_kwargs=model.apply_chat_template_kwargs,
             format_time=time.strftime,
         )
     except ConfigError as error:
@@ -56,41 +56,41 @@ def verify(
     raise typer.Exit(0 if report.is_sound else 1)
 
 
-def _print(report: Report, directory: Path) -> None:
+def _print(report: VerifyReport, directory: Path) -> None:
     console = Console(highlight=False)
     table = Table("append", "outcome", "", box=None, pad_edge=False, header_style="bold")
-    for finding in report.findings:
-        detail = "" if finding.outcome is Outcome.HOLDS else finding.detail
-        table.add_row(Text(finding.case), Text(finding.outcome, style=_STYLES[finding.outcome]), Text(detail))
+    for result in report.results:
+        detail = "" if result.outcome is Outcome.HOLDS else result.detail
+        table.add_row(Text(result.case), Text(result.outcome, style=_STYLES[result.outcome]), Text(detail))
     console.print(table)
-    for finding in report.findings:
-        if finding.outcome is Outcome.DIFFERS:
-            _print_difference(console, finding)
+    for result in report.results:
+        if result.outcome is Outcome.DIFFERS:
+            _print_difference(console, result)
     for note in report.notes:
         console.print(Text(f"note: {note}", style="dim"))
-    held = sum(finding.outcome is Outcome.HOLDS for finding in report.findings)
+    held = sum(result.outcome is Outcome.HOLDS for result in report.results)
     verdict = "holds what it promises" if report.is_sound else "does not hold what it promises"
-    console.print(f"\n{report.family} on {directory} {verdict}: {held} of {len(report.findings)} hold", soft_wrap=True)
-    cures = list(dict.fromkeys(cure for finding in report.findings for cure in finding.cures))
-    for cure in cures:
-        healed = sum(cure in finding.cures for finding in report.findings)
-        console.print(Text(f"would heal {healed}: {cure}"), soft_wrap=True)
+    console.print(f"\n{report.family} on {directory} {verdict}: {held} of {len(report.results)} hold", soft_wrap=True)
+    fixes = list(dict.fromkeys(fix for result in report.results for fix in result.fixes))
+    for fix in fixes:
+        healed = sum(fix in result.fixes for result in report.results)
+        console.print(Text(f"would heal {healed}: {fix}"), soft_wrap=True)
 
 
 _SHOWN = 160
 """How many characters of a text are printed from the first difference on."""
 
 
-def _print_difference(console: Console, finding: Finding) -> None:
+def _print_difference(console: Console, result: CheckResult) -> None:
     start = next(
         (
             index
-            for index, (left, right) in enumerate(zip(finding.expected_text, finding.actual_text, strict=False))
+            for index, (left, right) in enumerate(zip(result.expected_text, result.actual_text, strict=False))
             if left != right
         ),
-        min(len(finding.expected_text), len(finding.actual_text)),
+        min(len(result.expected_text), len(result.actual_text)),
     )
     start = max(0, start - 40)
-    console.print(Text(f"\n{finding.case}", style="bold"))
-    for name, text in (("in place", finding.expected_text), ("appended", finding.actual_text)):
+    console.print(Text(f"\n{result.case}", style="bold"))
+    for name, text in (("in place", result.expected_text), ("appended", result.actual_text)):
         console.print(Text(f"  {name}  {text[start : start + _SHOWN]!r}"), soft_wrap=True)

@@ -64,13 +64,13 @@ def build_query(request: TurnRequest) -> Query:
     """Reduce a request to what the search compares."""
     return Query(
         messages=tuple(normalize(message) for message in request.messages),
-        context_digest=digest_context(request.tools, request.template_kwargs),
+        context_digest=digest_context(request.tools, request.chat_template_kwargs),
     )
 
 
-def digest_context(tools: Iterable[JsonObject], template_kwargs: Mapping[str, Any]) -> str:
+def digest_context(tools: Iterable[JsonObject], chat_template_kwargs: Mapping[str, Any]) -> str:
     """What a root is rendered with beside its messages: 32 hex digits over tools and template arguments."""
-    return blake2b(encode_for_digest([list(tools), dict(template_kwargs)]), digest_size=16).hexdigest()
+    return blake2b(encode_for_digest([list(tools), dict(chat_template_kwargs)]), digest_size=16).hexdigest()
 
 
 def find_attach(forest: Forest, query: Query, matcher: Matcher, *, same_context: bool) -> Attach:

@@ -76,7 +76,7 @@ class TurnRequest:
     loaded_tools: tuple[JsonObject, ...] = ()
     """Function tools that the messages load: their definitions stand in tool results, not with ``tools``, so that a
     growing set of them leaves the path as it is."""
-    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The request's own chat template arguments, before the family's are merged in."""
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The effective sampler under chat-completions names, pins applied (``max_tokens``, ``temperature``, ...)."""
@@ -113,7 +113,7 @@ class Prompt:
     """How many trailing ids of the parent's path are not repeated in place: 0 or 1; 0 for a root."""
     ids: TokenIds
     """Shape [P]: the appended prompt ids (all prompt ids for a root), generation prompt included."""
-    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The effective chat template arguments, the family's pinned ones included."""
 
 

@@ -169,7 +169,7 @@ class ChatDialect:
             model=read_model(body),
             messages=parse_messages(body.get("messages"), images),
             tools=parse_tools(body.get("tools")),
-            template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
+            chat_template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
             sampling=fields.sampling,
             forwarded=fields.forwarded,
             dropped_fields=fields.dropped_fields,

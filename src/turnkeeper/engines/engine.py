@@ -62,7 +62,7 @@ class GenerateRequest:
     """Function tools in chat-completions form."""
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Sampling parameters under chat-completions names."""
-    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The effective chat template arguments; engine-side parsers read some of them."""
     forwarded: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Fields about calls and reports, and those on no list that the operator forwards; what turnkeeper decides wins."""

@@ -29,7 +29,7 @@ class ParentContext:
     """The last turn's completion."""
     prompt_ids: TokenIds = field(default_factory=lambda: NO_TOKENS)
     """The last turn's appended prompt ids: their end says whether the prompt opened thinking."""
-    template_kwargs: Mapping[str, Any] | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
     """The effective template arguments of the last turn; None leaves a change of arguments unchecked."""
 
     @property
@@ -40,7 +40,7 @@ class ParentContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class AppendedIds:
     """The join: the parent's path less ``trim``, then ``ids``."""
 
     trim: int
@@ -48,7 +48,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class SampledEnd:
     """A part of the close that a model samples, and what is left to add."""
 
     ids: tuple[int, ...]
@@ -58,13 +58,13 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Junction:
+class TurnBoundary:
     """A family's boundary on one tokenizer."""
 
     tokenizer: Tokenizer
-    close: str
+    turn_end: str
     """The text behind an assistant's message."""
-    endings: tuple[Ending, ...]
+    sampled_ends: tuple[SampledEnd, ...]
     """How much of it may have been sampled, the most first."""
     stop_ids: frozenset[int]
     """Every token that a sampled message may end with."""
@@ -77,49 +77,49 @@ class Junction:
     reply_marker: str
     """The text that opens an assistant's message; empty where nobody knows it."""
 
-    def join(self, parent: ParentContext, suffix: str, room: int | None = None) -> Edge:
+    def join(self, parent: ParentContext, suffix: str, room: int | None = None) -> AppendedIds:
         """Put a suffix behind a path; ``room`` is how many ids are of use."""
         last = parent.last_id
-        ending = self._find_ending(parent.completion_ids)
-        if last is not None and ending is not None:
-            return Edge(trim=0, ids=self.tokenizer.encode_after(last, ending.rest + suffix, room))
-        if last is not None and (last in self.final_ids or self._has_whole_close(parent.completion_ids)):
-            return Edge(trim=0, ids=self.tokenizer.encode_after(last, suffix, room))
+        sampled_end = self._find_sampled_end(parent.completion_ids)
+        if last is not None and sampled_end is not None:
+            return AppendedIds(trim=0, ids=self.tokenizer.encode_after(last, sampled_end.rest + suffix, room))
+        if last is not None and (last in self.final_ids or self._has_whole_turn_end(parent.completion_ids)):
+            return AppendedIds(trim=0, ids=self.tokenizer.encode_after(last, suffix, room))
         if last is None or last not in self.stop_ids:
-            return Edge(trim=0, ids=self.tokenizer.encode(self.write_end(parent) + suffix, room))
-        ids = self.tokenizer.encode(self.close + suffix, None if room is None else room + 1)
+            return AppendedIds(trim=0, ids=self.tokenizer.encode(self.render_turn_end(parent) + suffix, room))
+        ids = self.tokenizer.encode(self.turn_end + suffix, None if room is None else room + 1)
         if len(ids) and ids[0] == last:
-            return Edge(trim=0, ids=ids[1:])
-        return Edge(trim=1 if last in self.replaced_ids else 0, ids=ids)
+            return AppendedIds(trim=0, ids=ids[1:])
+        return AppendedIds(trim=1 if last in self.replaced_ids else 0, ids=ids)
 
-    def _find_ending(self, ids: TokenIds) -> Ending | None:
+    def _find_sampled_end(self, ids: TokenIds) -> SampledEnd | None:
         """The part of the close that a completion ends with."""
-        for ending in self.endings:
-            if ending.ids and tuple(ids[-len(ending.ids) :].tolist()) == ending.ids:
-                return ending
-            if not ending.ids and self.tokenizer.decode(ids[-_CLOSE_SIZE:]).endswith(ending.text):
-                return ending
+        for sampled_end in self.sampled_ends:
+            if sampled_end.ids and tuple(ids[-len(sampled_end.ids) :].tolist()) == sampled_end.ids:
+                return sampled_end
+            if not sampled_end.ids and self.tokenizer.decode(ids[-_TURN_END_SIZE:]).endswith(sampled_end.text):
+                return sampled_end
         return None
 
-    def _has_whole_close(self, ids: TokenIds) -> bool:
+    def _has_whole_turn_end(self, ids: TokenIds) -> bool:
         """Whether a completion ends with what is left to add behind an ending too."""
-        tail: list[int] = ids[-_CLOSE_SIZE:].tolist()
-        for ending in self.endings:
-            if ending.ids and ending.rest and ending.ids[-1] in tail:
-                place = len(tail) - tail[::-1].index(ending.ids[-1])
-                said = tuple(tail[place - len(ending.ids) : place]) == ending.ids
-                return said and self.tokenizer.decode(freeze_ids(tail[place:])) == ending.rest
+        tail: list[int] = ids[-_TURN_END_SIZE:].tolist()
+        for sampled_end in self.sampled_ends:
+            if sampled_end.ids and sampled_end.rest and sampled_end.ids[-1] in tail:
+                place = len(tail) - tail[::-1].index(sampled_end.ids[-1])
+                said = tuple(tail[place - len(sampled_end.ids) : place]) == sampled_end.ids
+                return said and self.tokenizer.decode(freeze_ids(tail[place:])) == sampled_end.rest
         return False
 
-    def write_end(self, parent: ParentContext) -> str:
+    def render_turn_end(self, parent: ParentContext) -> str:
         """What a message that nothing closed still lacks."""
         if self.block is None or not self.is_inside(self.block, parent):
-            return self.close
+            return self.turn_end
         end = self.block.end
         layout = self.block.before_closing
         if layout and self.tokenizer.decode(parent.completion_ids[-8:]).endswith(layout):
             end = end.removeprefix(layout)
-        return end + self.close
+        return end + self.turn_end
 
     def is_inside(self, block: Thinking, parent: ParentContext) -> bool:
         """Whether the path ends inside a block that its last turn, or the opening of that turn, began."""
@@ -132,23 +132,23 @@ class Junction:
 
 _OPENING_SIZE = 32
 """More ids than any opening of an assistant's message has."""
-_CLOSE_SIZE = 16
+_TURN_END_SIZE = 16
 """More ids than any close has."""
 
 
-def find_endings(tokenizer: Tokenizer, close: str) -> tuple[Ending, ...]:
+def find_sampled_ends(tokenizer: Tokenizer, turn_end: str) -> tuple[SampledEnd, ...]:
     """How much of a close may have been sampled: up to any of its control tokens, or all that can be seen of it."""
-    ids = tokenizer.encode(close)
-    edges = [index + 1 for index, token in enumerate(ids.tolist()) if token in tokenizer.markers]
-    if not edges:
-        visible = close.rstrip()
-        return (Ending(ids=(), text=visible, rest=close[len(visible) :]),) if visible else ()
-    texts = {edge: tokenizer.decode(ids[:edge]) for edge in edges}
+    ids = tokenizer.encode(turn_end)
+    ends = [index + 1 for index, token in enumerate(ids.tolist()) if token in tokenizer.markers]
+    if not ends:
+        visible = turn_end.rstrip()
+        return (SampledEnd(ids=(), text=visible, rest=turn_end[len(visible) :]),) if visible else ()
+    texts = {end: tokenizer.decode(ids[:end]) for end in ends}
     parts = [
-        Ending(ids=tuple(ids[:edge].tolist()), text=texts[edge], rest=close[len(texts[edge]) :])
-        for edge in reversed(edges)
+        SampledEnd(ids=tuple(ids[:end].tolist()), text=texts[end], rest=turn_end[len(texts[end]) :])
+        for end in reversed(ends)
     ]
-    last = Ending(ids=parts[0].ids[-1:], text=tokenizer.markers[parts[0].ids[-1]], rest=parts[0].rest)
+    last = SampledEnd(ids=parts[0].ids[-1:], text=tokenizer.markers[parts[0].ids[-1]], rest=parts[0].rest)
     return (parts[0], last, *parts[1:])  # the last control token closes alone too, as behind a tool call
 
 
@@ -157,9 +157,9 @@ def _find_ids(tokenizer: Tokenizer, markers: Sequence[str]) -> frozenset[int]:
     return frozenset(marker for marker in found if marker is not None)
 
 
-def build_junction(
-    family: Family, tokenizer: Tokenizer, *, close: str, opening: str, end_ids: Sequence[int], call_end: str = ""
-) -> Junction:
+def build_turn_boundary(
+    family: Family, tokenizer: Tokenizer, *, turn_end: str, opening: str, end_ids: Sequence[int], call_end: str = ""
+) -> TurnBoundary:
     """A family's boundary on a tokenizer.
 
     Args:
@@ -170,17 +170,17 @@ def build_junction(
         call_end: how the template ends a message with a tool call, for families whose row does not say.
         end_ids: the ids that the checkpoint says end a generation.
     """
-    endings = find_endings(tokenizer, close)
+    sampled_ends = find_sampled_ends(tokenizer, turn_end)
     stops = {*_find_ids(tokenizer, family.stop_markers), *end_ids}
     finals = set(_find_ids(tokenizer, family.final_markers))
-    if family.close is None:
-        stops |= set(endings[0].ids[-1:]) if endings else set()
+    if family.turn_end is None:
+        stops |= set(sampled_ends[0].ids[-1:]) if sampled_ends else set()
         finals |= set(tokenizer.encode(call_end.rstrip()).tolist()[-1:]) & tokenizer.special_ids
-        finals -= set(endings[0].ids if endings else ())
-    return Junction(
+        finals -= set(sampled_ends[0].ids if sampled_ends else ())
+    return TurnBoundary(
         tokenizer=tokenizer,
-        close=close,
-        endings=endings,
+        turn_end=turn_end,
+        sampled_ends=sampled_ends,
         stop_ids=frozenset(stops | finals),
         replaced_ids=_find_ids(tokenizer, family.replaced_markers),
         final_ids=frozenset(finals),

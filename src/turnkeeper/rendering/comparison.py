@@ -20,7 +20,7 @@ import numpy as np
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering.family import Family
-from turnkeeper.rendering.tokenization import Tokenizer
+from turnkeeper.rendering.tokenization import Segment, Tokenizer
 from turnkeeper.texts import count_common_prefix
 
 
@@ -59,14 +59,6 @@ class Mismatch:
             "actual_text": self.actual_text,
             "detail": self.detail,
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A marker, or the text between two."""
-
-    text: str
-    is_marker: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +187,7 @@ def clip(text: str, place: int) -> str:
 
 
 def build_comparator(
-    tokenizer: Tokenizer, family: Family, *, stops: Sequence[str], close: str, reply_marker: str
+    tokenizer: Tokenizer, family: Family, *, stops: Sequence[str], turn_end: str, reply_marker: str
 ) -> Comparator:
     """A comparator for a family.
 
@@ -214,8 +206,8 @@ def build_comparator(
     }
     longest_first = sorted(markers.values(), key=len, reverse=True)
     pattern = re.compile("|".join(re.escape(text) for text in longest_first) or r"(?!)")
-    first = pattern.match(close)
-    layout = close[first.end() :] if first else close
+    first = pattern.match(turn_end)
+    layout = turn_end[first.end() :] if first else turn_end
     spoken = tuple(text for text in (reply_marker, *family.spoken_markers) if text)
     tail = frozenset(text for text in (*stops, first[0] if first else "", layout) if text)
     return Comparator(tokenizer=tokenizer, markers=markers, pattern=pattern, tail=tail, spoken=spoken)

@@ -37,7 +37,7 @@ class Thinking:
         """What closes reasoning that was cut, no answer behind it."""
         return f"{self.before_closing}{self.closing}{'' if self.is_layout_dropped else self.after_closing}"
 
-    def write(self, reasoning: str) -> str:
+    def render(self, reasoning: str) -> str:
         """Reasoning between its markers, an answer to follow."""
         return f"{self.opening}{self.after_opening}{reasoning}{self.before_closing}{self.closing}{self.after_closing}"
 
@@ -74,16 +74,18 @@ class BlockFormat:
     """Markers that end a block."""
     inner: tuple[str, ...]
     """Markers that stand in headers."""
-    read_header: Callable[[str], BlockHeader]
+    parse_header: Callable[[str], BlockHeader]
     """A header's text, markers included, up to and with the body's marker."""
-    read_call: Callable[[str, str, int], Section | None]
+    parse_call: Callable[[str, str, int], Section | None]
     """The call of a header's name, a text and the place where the body begins; None when it is not well-formed."""
 
 
-class HistoryRule(Protocol):
+class HistoryFormat(Protocol):
     """Writes messages behind the head. Stateless; the same input gives the same text."""
 
-    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+    def render(
+        self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """The text of messages in place.
 
         Args:
@@ -94,10 +96,12 @@ class HistoryRule(Protocol):
         ...
 
 
-class Encoder(HistoryRule, Protocol):
+class MessageEncoder(HistoryFormat, Protocol):
     """Writes whole conversations, for checkpoints that come without a chat template."""
 
-    def write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
+    def render_head(
+        self, head: Sequence[Message], tools: Sequence[JsonObject], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """Everything before the first message that is no system message: BOS, system texts, tools.
 
         Args:
@@ -107,7 +111,7 @@ class Encoder(HistoryRule, Protocol):
         """
         ...
 
-    def write_opening(self, last: Message | None, arguments: Mapping[str, Any]) -> str:
+    def render_generation_prompt(self, last: Message | None, chat_template_kwargs: Mapping[str, Any]) -> str:
         """What opens the assistant's message behind a message; the beginning of the conversation is None."""
         ...
 
@@ -122,7 +126,7 @@ class Family:
     """The models it serves, for people."""
     source: str
     """Where the facts of this row come from."""
-    close: str | None
+    turn_end: str | None
     """The text behind an assistant's message. Its first token is sampled, the rest is not. Empty where the next
     message's marker does the closing; None where it is read off the checkpoint's template."""
     stop_markers: tuple[str, ...] = ()
@@ -156,9 +160,9 @@ class Family:
     """How replies are read where they are rows of blocks; None where they are tagged text."""
     is_template_followed: bool = True
     """Whether the rule writes what the checkpoint's template writes, so long as that drops nothing."""
-    rule: HistoryRule | None = None
+    history_format: HistoryFormat | None = None
     """Writes what follows the first assistant message; None where the checkpoint's template does."""
-    encoder: Encoder | None = None
+    message_encoder: MessageEncoder | None = None
     """Writes everything, where the checkpoint has no template."""
 
     @property

@@ -52,7 +52,7 @@ def find_reasoning(message: Message) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ReasoningAndContent:
     """An assistant message taken apart."""
 
     reasoning: str | None
@@ -60,7 +60,7 @@ class Said:
     content: str
 
 
-def split_reasoning(message: Message, opening: str, closing: str) -> Said:
+def split_reasoning(message: Message, opening: str, closing: str) -> ReasoningAndContent:
     """Reasoning and answer, also where a client put both into the content, markers and all."""
     content = get_text(message)
     reasoning = find_reasoning(message)
@@ -68,13 +68,13 @@ def split_reasoning(message: Message, opening: str, closing: str) -> Said:
         before, _, content = content.rpartition(closing)
         reasoning = before.split(closing, 1)[0].rpartition(opening)[2].strip("\n")
         content = content.lstrip("\n")
-    return Said(reasoning=reasoning, content=content)
+    return ReasoningAndContent(reasoning=reasoning, content=content)
 
 
 def get_tool_calls(message: Message) -> tuple[ToolCall, ...]:
     """The calls of an assistant message, in order."""
     calls: Any = message.get("tool_calls") or ()
-    return tuple(_read_call(call) for call in calls)
+    return tuple(_parse_call(call) for call in calls)
 
 
 class OpenCalls:
@@ -94,9 +94,9 @@ class OpenCalls:
             start -= 1
             wanted -= {call.id for call in get_tool_calls(earlier[start])}
         for message in earlier[start:]:
-            self.read(message)
+            self.take(message)
 
-    def read(self, message: Message) -> ToolCall | None:
+    def take(self, message: Message) -> ToolCall | None:
         """Go past a message; the call that it answers, where it is a result of a known call."""
         if get_role(message) == "tool":
             calls = self._calls.get(_get_answered(message), [])
@@ -113,7 +113,7 @@ def _get_answered(message: Message) -> str:
     return str(message.get("tool_call_id"))
 
 
-def _read_call(call: Any) -> ToolCall:
+def _parse_call(call: Any) -> ToolCall:
     function: Any = call.get("function") or call
     return ToolCall(
         id=str(call.get("id") or ""),
@@ -138,17 +138,17 @@ def parse_arguments(arguments: Any) -> Any:
     return parsed if is_object(parsed) else arguments
 
 
-def write_json(value: Any, *, ensure_ascii: bool = False, **options: Any) -> str:
+def render_json(value: Any, *, ensure_ascii: bool = False, **options: Any) -> str:
     """JSON as chat templates write it: ``", "`` and ``": "``, no ASCII escapes, keys as they come."""
     return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
 
-def write_arguments(arguments: Any) -> str:
+def render_arguments(arguments: Any) -> str:
     """Tool arguments as JSON; a string that spells no object as it stands."""
-    return arguments if isinstance(arguments, str) else write_json(arguments)
+    return arguments if isinstance(arguments, str) else render_json(arguments)
 
 
-def plain(message: Message) -> JsonObject:
+def normalize_message(message: Message) -> JsonObject:
     """A copy in the one form that templates are written for. The message itself stays as it is."""
     copy: JsonObject = dict(message)
     copy["content"] = get_text(message)
@@ -158,13 +158,13 @@ def plain(message: Message) -> JsonObject:
     if reasoning is not None:
         copy["reasoning_content"] = reasoning
     if message.get("tool_calls"):
-        copy["tool_calls"] = [_plain_call(call) for call in message["tool_calls"]]
+        copy["tool_calls"] = [_normalize_call(call) for call in message["tool_calls"]]
     else:
         copy.pop("tool_calls", None)
     return copy
 
 
-def _plain_call(call: Mapping[str, Any]) -> JsonObject:
+def _normalize_call(call: Mapping[str, Any]) -> JsonObject:
     function: Mapping[str, Any] = call.get("function") or call
     inner = {**function, "arguments": parse_arguments(function.get("arguments"))}
     return {
@@ -174,21 +174,21 @@ def _plain_call(call: Mapping[str, Any]) -> JsonObject:
     }
 
 
-def plain_tool(tool: Mapping[str, Any]) -> JsonObject:
+def nest_tool(tool: Mapping[str, Any]) -> JsonObject:
     """A function tool in its nested form: ``{"type": "function", "function": {...}}``."""
     return dict(tool) if "function" in tool else {"type": "function", "function": dict(tool)}
 
 
-def engine_tool(tool: Mapping[str, Any]) -> JsonObject:
+def build_sglang_tool(tool: Mapping[str, Any]) -> JsonObject:
     """A function tool as SGLang's chat route hands it to the template.
 
     SGLang reads each tool into a model of four fields and renders that: what the client left out is there with its
     default, other keys are not, and the order of the keys is the model's.
     """
-    plain = plain_tool(tool)
-    function: Mapping[str, Any] = plain["function"]
+    nested = nest_tool(tool)
+    function: Mapping[str, Any] = nested["function"]
     return {
-        "type": plain.get("type") or "function",
+        "type": nested.get("type") or "function",
         "function": {
             "description": function.get("description"),
             "name": function.get("name"),

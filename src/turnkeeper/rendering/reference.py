@@ -12,9 +12,9 @@ HEADER = (
 )
 
 
-def write_families_table() -> str:
+def render_families_table() -> str:
     """Every family, one row each, in Markdown."""
-    return "\n".join([HEADER, *(_write_row(family) for family in FAMILIES.values())])
+    return "\n".join([HEADER, *(_render_row(family) for family in FAMILIES.values())])
 
 
 PLACES_HEADER = (
@@ -23,44 +23,44 @@ PLACES_HEADER = (
 )
 
 
-def write_places_table() -> str:
+def render_places_table() -> str:
     """Where every family writes system and developer messages, in Markdown."""
-    return "\n".join([PLACES_HEADER, *(_write_place(family) for family in FAMILIES.values())])
+    return "\n".join([PLACES_HEADER, *(_render_place(family) for family in FAMILIES.values())])
 
 
-def _write_row(family: Family) -> str:
+def _render_row(family: Family) -> str:
     cells = (
         f"`{family.name}`",
         family.models,
-        "as the template says" if family.close is None else _code(family.close) if family.close else "nothing",
+        "as the template says" if family.turn_end is None else _code(family.turn_end) if family.turn_end else "nothing",
         ", ".join(_code(marker) for marker in family.stop_markers) or "as the checkpoint says",
         str(family.max_trim),
         ", ".join(f"`{name}={json.dumps(value)}`" for name, value in family.pinned.items()) or "none",
-        _write_author(family),
+        _render_author(family),
         family.source,
     )
     return f"| {' | '.join(cells)} |"
 
 
-def _write_place(family: Family) -> str:
+def _render_place(family: Family) -> str:
     place = family.placement
     if place is None:
         return f"| `{family.name}` | {' | '.join(['as the template takes them, found out by trying'] * 3)} |"
     head = "one system message, their texts an empty line apart" if place.is_head_joined else "each in its place"
     renamed = "" if place.head_developer is Role.DEVELOPER else "; developer as system"
-    cells = (f"{head}{renamed}", _write_later(place.later_system), _write_later(place.later_developer))
+    cells = (f"{head}{renamed}", _render_later(place.later_system), _render_later(place.later_developer))
     return f"| `{family.name}` | {' | '.join(cells)} |"
 
 
-def _write_later(role: Role) -> str:
+def _render_later(role: Role) -> str:
     """Where a message behind the head goes: USER stands for the reminder tags."""
     return "user message in reminder tags" if role is Role.USER else f"in place, as {role.value}"
 
 
-def _write_author(family: Family) -> str:
-    if family.encoder is not None:
+def _render_author(family: Family) -> str:
+    if family.message_encoder is not None:
         return "encoder of our own, no template needed"
-    return "the checkpoint's template" if family.rule is None else "own rule behind the template's head"
+    return "the checkpoint's template" if family.history_format is None else "own rule behind the template's head"
 
 
 def _code(text: str) -> str:

@@ -17,25 +17,25 @@ from turnkeeper.core.tokens import NO_TOKENS, TokenIds, join_ids
 from turnkeeper.core.turn import Prompt
 from turnkeeper.errors import ConfigError, RequestError, TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.rendering.boundary import Junction, ParentContext, build_junction
+from turnkeeper.rendering.boundary import ParentContext, TurnBoundary, build_turn_boundary
 from turnkeeper.rendering.checkpoint import Checkpoint
 from turnkeeper.rendering.comparison import Mismatch, build_comparator
 from turnkeeper.rendering.families import get_family
 from turnkeeper.rendering.family import Family
-from turnkeeper.rendering.message import ROLES, engine_tool, get_role
+from turnkeeper.rendering.message import ROLES, build_sglang_tool, get_role
 from turnkeeper.rendering.parsing import BlockParser, ReplyParser, TaggedParser
 from turnkeeper.rendering.templates import (
     ChatTemplate,
-    EncoderWriter,
+    EncoderTextRenderer,
     FormatTime,
+    HistoryTextRenderer,
     RolePolicy,
-    RuleWriter,
-    TemplateWriter,
-    Writer,
-    check_change,
-    merge_fixed,
-    merge_request,
-    write_whole,
+    TemplateTextRenderer,
+    TextRenderer,
+    check_kwargs_change,
+    merge_request_kwargs,
+    merge_server_kwargs,
+    render_complete,
 )
 from turnkeeper.rendering.tokenization import Tokenizer
 from turnkeeper.rendering.tool_calls import ToolSchemas
@@ -49,27 +49,27 @@ class Renderer:
         *,
         family: Family,
         tokenizer: Tokenizer,
-        writer: Writer,
-        junction: Junction,
+        text_renderer: TextRenderer,
+        boundary: TurnBoundary,
         roles: RolePolicy,
-        arguments: JsonObject,
+        chat_template_kwargs: JsonObject,
         render_tools: RenderTools = RenderTools.AS_SENT,
     ) -> None:
         """Keep the parts; ``build_renderer`` wires them."""
         self.family = family
         self.tokenizer = tokenizer
-        self.writer = writer
-        self._junction = junction
+        self.text_renderer = text_renderer
+        self._boundary = boundary
         self._roles = roles
-        self._arguments = arguments
+        self._chat_template_kwargs = chat_template_kwargs
         self._render_tools = render_tools
-        self._stop_markers = [tokenizer.markers[stop] for stop in junction.stop_ids if stop in tokenizer.markers]
+        self._stop_markers = [tokenizer.markers[stop] for stop in boundary.stop_ids if stop in tokenizer.markers]
         self._comparator = build_comparator(
             tokenizer,
             family,
             stops=self._stop_markers,
-            close=junction.close,
-            reply_marker=junction.reply_marker,
+            turn_end=boundary.turn_end,
+            reply_marker=boundary.reply_marker,
         )
 
     @property
@@ -78,23 +78,23 @@ class Renderer:
         return self.family.max_trim
 
     @property
-    def close(self) -> str:
+    def turn_end(self) -> str:
         """The text behind an assistant's message, sampled and not."""
-        return self._junction.close
+        return self._boundary.turn_end
 
     @property
-    def close_layout(self) -> str:
+    def unsampled_turn_end(self) -> str:
         """The end of it that is never sampled: layout behind the stop token."""
-        endings = self._junction.endings
-        return endings[0].rest if endings else ""
+        sampled_ends = self._boundary.sampled_ends
+        return sampled_ends[0].rest if sampled_ends else ""
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Every token that a sampled message may end with, ascending."""
-        return tuple(sorted(self._junction.stop_ids))
+        return tuple(sorted(self._boundary.stop_ids))
 
     def validate(
-        self, messages: Sequence[Message], tools: Sequence[JsonObject], template_kwargs: Mapping[str, Any]
+        self, messages: Sequence[Message], tools: Sequence[JsonObject], chat_template_kwargs: Mapping[str, Any]
     ) -> JsonObject:
         """The effective template arguments of a request.
 
@@ -111,13 +111,13 @@ class Renderer:
                     hint=f"the roles are {', '.join(ROLES)}",
                     param=f"messages[{index}].role",
                 )
-        return merge_request(self.family, self._arguments, template_kwargs)
+        return merge_request_kwargs(self.family, self._chat_template_kwargs, chat_template_kwargs)
 
     def render(
         self,
         messages: Sequence[Message],
         tools: Sequence[JsonObject],
-        template_kwargs: Mapping[str, Any],
+        chat_template_kwargs: Mapping[str, Any],
         room: int | None = None,
     ) -> Prompt:
         """The first prompt of a path, generation prompt included.
@@ -134,21 +134,21 @@ class Renderer:
             RoleNotAppendableError: a system or developer message behind others has no place; the message says so.
             TemplateError: the template refuses the messages, or leaves out what one of them says.
         """
-        arguments = self.validate(messages, tools, template_kwargs)
+        chat_template_kwargs = self.validate(messages, tools, chat_template_kwargs)
         given = self._form_tools(tools)
 
-        def write(kept: Sequence[Message]) -> str:
-            return self.writer.write(self.place(kept), given, arguments, is_open=True)
+        def render_messages(kept: Sequence[Message]) -> str:
+            return self.text_renderer.render(self.place(kept), given, chat_template_kwargs, add_generation_prompt=True)
 
-        text = write_whole(write, messages, self.family)
-        return Prompt(trim=0, ids=self.tokenizer.encode(text, room), template_kwargs=arguments)
+        text = render_complete(render_messages, messages, self.family)
+        return Prompt(trim=0, ids=self.tokenizer.encode(text, room), chat_template_kwargs=chat_template_kwargs)
 
     def extend(
         self,
         parent: ParentContext,
         appended: Sequence[Message],
         tools: Sequence[JsonObject],
-        template_kwargs: Mapping[str, Any],
+        chat_template_kwargs: Mapping[str, Any],
         room: int | None = None,
     ) -> Prompt:
         """The prompt of a turn that follows another one.
@@ -167,32 +167,32 @@ class Renderer:
                 system or developer message has no place.
             TemplateError: the template refuses these messages.
         """
-        arguments = self.validate(appended, tools, template_kwargs)
-        if parent.template_kwargs is not None:
-            check_change(self.writer, parent.template_kwargs, arguments)
+        chat_template_kwargs = self.validate(appended, tools, chat_template_kwargs)
+        if parent.chat_template_kwargs is not None:
+            check_kwargs_change(self.text_renderer, parent.chat_template_kwargs, chat_template_kwargs)
         self._roles.check(appended)
         given = self._form_tools(tools)
 
-        def write(kept: Sequence[Message]) -> str:
+        def render_messages(kept: Sequence[Message]) -> str:
             placed = self._roles.place(kept, is_behind=True)
-            return self.writer.write_suffix(parent.messages, placed, given, arguments)
+            return self.text_renderer.render_suffix(parent.messages, placed, given, chat_template_kwargs)
 
-        suffix = write_whole(write, appended, self.family, is_behind=True)
-        edge = self._junction.join(parent, suffix, room)
-        return Prompt(trim=edge.trim, ids=edge.ids, template_kwargs=arguments)
+        suffix = render_complete(render_messages, appended, self.family, is_behind=True)
+        joined = self._boundary.join(parent, suffix, room)
+        return Prompt(trim=joined.trim, ids=joined.ids, chat_template_kwargs=chat_template_kwargs)
 
     def place(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A whole conversation as it is written: system and developer messages where the format has them."""
         return self._roles.place(messages)
 
     def _form_tools(self, tools: Sequence[JsonObject]) -> Sequence[JsonObject]:
-        return [engine_tool(tool) for tool in tools] if self._render_tools is RenderTools.ENGINE else tools
+        return [build_sglang_tool(tool) for tool in tools] if self._render_tools is RenderTools.ENGINE else tools
 
     def compare(
         self,
         messages: Sequence[Message],
         tools: Sequence[JsonObject],
-        template_kwargs: Mapping[str, Any],
+        chat_template_kwargs: Mapping[str, Any],
         ids: TokenIds,
     ) -> tuple[Mismatch, ...]:
         """Where a path's ids say something else than its messages, written as the family writes them.
@@ -200,15 +200,17 @@ class Renderer:
         Args:
             messages: the messages of the path, its last completion's message at the end.
             tools: the function tools of its root.
-            template_kwargs: its template arguments.
+            chat_template_kwargs: its template arguments.
             ids: shape [T]: the path, completion included.
 
         Raises:
             RequestError: as ``validate``.
             TemplateError: the template refuses the messages.
         """
-        arguments = self.validate(messages, tools, template_kwargs)
-        text = self.writer.write(self.place(messages), self._form_tools(tools), arguments, is_open=False)
+        chat_template_kwargs = self.validate(messages, tools, chat_template_kwargs)
+        text = self.text_renderer.render(
+            self.place(messages), self._form_tools(tools), chat_template_kwargs, add_generation_prompt=False
+        )
         return self._comparator.compare(text, ids)
 
     def parser(self, prompt_ids: TokenIds = NO_TOKENS, tools: Sequence[JsonObject] = ()) -> ReplyParser:
@@ -228,7 +230,7 @@ class Renderer:
             self.family,
             stops=stops,
             schemas=ToolSchemas(tools),
-            is_thinking=thinking is not None and self._junction.is_inside(thinking, context),
+            is_thinking=thinking is not None and self._boundary.is_inside(thinking, context),
         )
 
 
@@ -236,7 +238,7 @@ def build_renderer(
     checkpoint: Checkpoint,
     family_name: str,
     *,
-    template_kwargs: Mapping[str, Any] | None = None,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
     format_time: FormatTime | None = None,
     tokenizer: Tokenizer | None = None,
     render_tools: RenderTools = RenderTools.AS_SENT,
@@ -246,7 +248,7 @@ def build_renderer(
     Args:
         checkpoint: the folder's contents.
         family_name: a ``--tito-model`` name.
-        template_kwargs: the server's own template arguments, for every request.
+        chat_template_kwargs: the server's own template arguments, for every request.
         format_time: formats the present time for templates that ask for the date.
         tokenizer: the checkpoint's, where it is loaded already.
         render_tools: in which form tools are rendered.
@@ -257,17 +259,17 @@ def build_renderer(
     """
     family = get_family(family_name)
     tokenizer = tokenizer or Tokenizer(checkpoint.tokenizer_json)
-    writer = _build_writer(checkpoint, family, format_time)
-    arguments = merge_fixed(family, template_kwargs)
+    text_renderer = _build_text_renderer(checkpoint, family, format_time)
+    chat_template_kwargs = merge_server_kwargs(family, chat_template_kwargs)
     for marker in family.stop_markers[:1]:
         tokenizer.get_id(marker)
     renderer = Renderer(
         family=family,
         tokenizer=tokenizer,
-        writer=writer,
-        junction=_build_junction(checkpoint, family, tokenizer, writer, arguments),
-        roles=RolePolicy(family, writer),
-        arguments=arguments,
+        text_renderer=text_renderer,
+        boundary=_build_boundary(checkpoint, family, tokenizer, text_renderer, chat_template_kwargs),
+        roles=RolePolicy(family, text_renderer),
+        chat_template_kwargs=chat_template_kwargs,
         render_tools=render_tools,
     )
     _check_boundary(renderer)
@@ -282,8 +284,8 @@ def _check_boundary(renderer: Renderer) -> None:
     asked: Message = {"role": "user", "content": "Hello there"}
     talk: Sequence[Message] = (asked, {"role": "assistant", "content": "Hello"})
     try:
-        first = renderer.writer.write(talk, (), renderer.validate(talk, (), {}), is_open=False)
-        path = renderer.tokenizer.encode(first.removesuffix(renderer.close_layout))
+        first = renderer.text_renderer.render(talk, (), renderer.validate(talk, (), {}), add_generation_prompt=False)
+        path = renderer.tokenizer.encode(first.removesuffix(renderer.unsampled_turn_end))
         appended = renderer.extend(ParentContext(messages=talk, completion_ids=path), [asked], (), {})
         whole = renderer.render([*talk, asked], (), {}).ids
     except RequestError:
@@ -296,24 +298,30 @@ def _check_boundary(renderer: Renderer) -> None:
         )
 
 
-def _build_junction(
-    checkpoint: Checkpoint, family: Family, tokenizer: Tokenizer, writer: Writer, arguments: JsonObject
-) -> Junction:
+def _build_boundary(
+    checkpoint: Checkpoint,
+    family: Family,
+    tokenizer: Tokenizer,
+    text_renderer: TextRenderer,
+    chat_template_kwargs: JsonObject,
+) -> TurnBoundary:
     """The boundary; what the row does not say is read off the template, so far as that can be rendered at all."""
-    close, opening, call_end = family.close, family.reply_marker, ""
+    turn_end, opening, call_end = family.turn_end, family.reply_marker, ""
     try:
-        if close is None:
-            close = writer.read_close() if isinstance(writer, TemplateWriter) else ""
-            call_end = writer.read_call_end() if isinstance(writer, TemplateWriter) else ""
+        if turn_end is None:
+            turn_end = text_renderer.find_turn_end() if isinstance(text_renderer, TemplateTextRenderer) else ""
+            call_end = text_renderer.find_call_end() if isinstance(text_renderer, TemplateTextRenderer) else ""
         if opening is None:
-            opening = writer.write_opening(arguments).split("<think>")[0].strip()
+            opening = text_renderer.render_generation_prompt(chat_template_kwargs).split("<think>")[0].strip()
     except TemplateError as error:
         raise ConfigError(
             f"the chat template cannot write a question and an answer: {error.message}",
             hint="--chat-template-path names another template",
         ) from error
     end_ids = _find_end_ids(checkpoint, tokenizer)
-    return build_junction(family, tokenizer, close=close, opening=opening, end_ids=end_ids, call_end=call_end)
+    return build_turn_boundary(
+        family, tokenizer, turn_end=turn_end, opening=opening, end_ids=end_ids, call_end=call_end
+    )
 
 
 def _find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -321,9 +329,9 @@ def _find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ..
     return checkpoint.end_ids if named is None else (*checkpoint.end_ids, named)
 
 
-def _build_writer(checkpoint: Checkpoint, family: Family, format_time: FormatTime | None) -> Writer:
-    if family.encoder is not None:
-        return EncoderWriter(family.encoder)
+def _build_text_renderer(checkpoint: Checkpoint, family: Family, format_time: FormatTime | None) -> TextRenderer:
+    if family.message_encoder is not None:
+        return EncoderTextRenderer(family.message_encoder)
     if checkpoint.template is None:
         raise ConfigError(
             "the checkpoint folder has no chat template: neither chat_template.jinja nor the chat_template key of "
@@ -331,4 +339,8 @@ def _build_writer(checkpoint: Checkpoint, family: Family, format_time: FormatTim
             hint="--chat-template-path names a template file for --hf-checkpoint (with --tito-model default)",
         )
     template = ChatTemplate(checkpoint.template, checkpoint.named_tokens, format_time)
-    return TemplateWriter(template) if family.rule is None else RuleWriter(template, family.rule)
+    return (
+        TemplateTextRenderer(template)
+        if family.history_format is None
+        else HistoryTextRenderer(template, family.history_format)
+    )

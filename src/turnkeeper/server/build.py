@@ -78,7 +78,7 @@ def build_service(config: ResolvedConfig, *, outside: Outside | None = None) -> 
     renderer = build_renderer(
         checkpoint,
         config.model.tito_model,
-        template_kwargs=config.model.apply_chat_template_kwargs,
+        chat_template_kwargs=config.model.apply_chat_template_kwargs,
         format_time=time.strftime,
         render_tools=config.model.render_tools,
     )

@@ -22,8 +22,8 @@ from turnkeeper.clock import Clock
 from turnkeeper.errors import ConfigError
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
-from turnkeeper.rendering.checks import Difference, check_encoder
-from turnkeeper.rendering.tokenization import BackedEncoder, Encoder
+from turnkeeper.rendering.checks import EncodingMismatch, check_encoder
+from turnkeeper.rendering.tokenization import Encoder, FallbackEncoder
 
 logger = logging.getLogger("turnkeeper.encoding")
 
@@ -64,7 +64,7 @@ class EncoderKeeper:
         self._load = load
         self._clock = clock
         self._metrics = metrics
-        self._fast: BackedEncoder | None = None
+        self._fast: FallbackEncoder | None = None
         self._refused = 0
         for backend in (TokenizerBackend.TOKENIZERS, TokenizerBackend.FASTOKENS):
             metrics.watch(
@@ -86,10 +86,10 @@ class EncoderKeeper:
             return
         load, self._load = self._load, None
         started = self._clock.now()
-        fast = BackedEncoder(load(), self._tokenizer.reference)
-        difference = check_encoder(fast, self._renderer)
-        if difference is not None:
-            raise ConfigError(f"fastokens is not used: {difference.describe(self._tokenizer)}")
+        fast = FallbackEncoder(load(), self._tokenizer.huggingface_encoder)
+        mismatch = check_encoder(fast, self._renderer)
+        if mismatch is not None:
+            raise ConfigError(f"fastokens is not used: {mismatch.describe(self._tokenizer)}")
         fast.take_kept()
         self._fast, self._refused = fast, fast.refused
         self._tokenizer.encoder = fast
@@ -111,20 +111,20 @@ class EncoderKeeper:
             await self.compare(self._fast)
             pause_s = plan_pause(self._clock.now() - started)
 
-    async def compare(self, fast: BackedEncoder) -> None:
+    async def compare(self, fast: FallbackEncoder) -> None:
         """Encode the text that was kept once more by `tokenizers`; at a difference that encodes from then on."""
         self._metrics.count("turnkeeper_tokenizer_refusals", fast.refused - self._refused)
         self._refused = fast.refused
         kept = fast.take_kept()
         if kept is None:
             return
-        expected = await asyncio.to_thread(self._tokenizer.reference.encode, kept.text)
+        expected = await asyncio.to_thread(self._tokenizer.huggingface_encoder.encode, kept.text)
         is_equal = expected.tolist() == kept.ids.tolist()
         self._metrics.count("turnkeeper_tokenizer_comparisons", outcome="equal" if is_equal else "different")
         if not is_equal:
-            self._tokenizer.encoder, self._fast = self._tokenizer.reference, None
-            difference = Difference(text=kept.text, expected=expected, found=kept.ids)
-            logger.error("tokenizers encodes from now on: %s", difference.describe(self._tokenizer))
+            self._tokenizer.encoder, self._fast = self._tokenizer.huggingface_encoder, None
+            mismatch = EncodingMismatch(text=kept.text, expected=expected, found=kept.ids)
+            logger.error("tokenizers encodes from now on: %s", mismatch.describe(self._tokenizer))
 
 
 def limit_libraries() -> None:

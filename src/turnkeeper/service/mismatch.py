@@ -34,7 +34,7 @@ async def _compare(renderer: Renderer, entry: SessionEntry, leaf: TurnId) -> lis
     forest = entry.session.forest
     root = forest.path(leaf)[0].request
     work = partial(
-        renderer.compare, forest.engine_messages(leaf), root.tools, root.template_kwargs, forest.path_ids(leaf)
+        renderer.compare, forest.engine_messages(leaf), root.tools, root.chat_template_kwargs, forest.path_ids(leaf)
     )
     try:
         return [mismatch.to_json() for mismatch in await asyncio.to_thread(work)]

@@ -94,7 +94,7 @@ def plan_generation(
             messages=tuple(messages),
             tools=request.callable_tools,
             sampling=_limit_tokens(request.sampling, budget),
-            template_kwargs=prompt.template_kwargs,
+            chat_template_kwargs=prompt.chat_template_kwargs,
             forwarded=request.forwarded,
             lora_name=config.engine.lora_name,
             rows=rows,

@@ -54,14 +54,14 @@ def render_pending(renderer: Renderer, pending: PendingTurn, limit_tokens: int |
     room = None if limit_tokens is None else max(0, limit_tokens - 1 - held)
     try:
         if parent is None:
-            return renderer.render(pending.appended, request.tools, request.template_kwargs, room)
+            return renderer.render(pending.appended, request.tools, request.chat_template_kwargs, room)
         context = ParentContext(
             messages=pending.parent_messages,
             completion_ids=parent.completion.ids,
             prompt_ids=parent.prompt.ids,
-            template_kwargs=parent.prompt.template_kwargs,
+            chat_template_kwargs=parent.prompt.chat_template_kwargs,
         )
-        return renderer.extend(context, pending.appended, request.tools, request.template_kwargs, room)
+        return renderer.extend(context, pending.appended, request.tools, request.chat_template_kwargs, room)
     except TextTooLongError as error:
         least = held + error.least_tokens
         raise build_length_error(f"{least} tokens or more", least, limit_tokens or 0) from error

@@ -117,8 +117,8 @@ def _build_request(view: RecordView, *, use_addition_r3: bool) -> JsonObject:
         asked["model"] = request.model
     if request.callable_tools:
         asked["tools"] = list(request.callable_tools)
-    if turn.prompt.template_kwargs:
-        asked["chat_template_kwargs"] = dict(turn.prompt.template_kwargs)
+    if turn.prompt.chat_template_kwargs:
+        asked["chat_template_kwargs"] = dict(turn.prompt.chat_template_kwargs)
     if turn.completion.lora_name is not None:
         asked["lora_path"] = turn.completion.lora_name
     if turn.completion.rows is not None:

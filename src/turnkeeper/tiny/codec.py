@@ -71,7 +71,7 @@ class ChatCodec:
         self,
         messages: Sequence[JsonObject],
         tools: Sequence[JsonObject],
-        arguments: Mapping[str, Any],
+        chat_template_kwargs: Mapping[str, Any],
         *,
         is_continued: bool = False,
     ) -> TokenIds:
@@ -93,7 +93,7 @@ class ChatCodec:
                 raise RequestError("continue_final_message needs an assistant's text as the last message")
             opening = str(last["content"])
         try:
-            text = self._template.render(messages, tools, arguments, is_open=True)
+            text = self._template.render(messages, tools, chat_template_kwargs, add_generation_prompt=True)
         except (AttributeError, TypeError, ValueError, LookupError) as error:
             raise RequestError(f"messages or tools are malformed: {error}", param="messages") from error
         return self.tokenizer.encode(text + opening)

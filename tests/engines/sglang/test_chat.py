@@ -58,7 +58,7 @@ def test_sampling_tools_and_template_arguments_are_sent() -> None:
     body = body_of(
         sampling={"temperature": 0.5, "max_tokens": 7, "top_k": None},
         tools=(tool,),
-        template_kwargs={"enable_thinking": True},
+        chat_template_kwargs={"enable_thinking": True},
         forwarded={"tool_choice": "auto"},
         cache_salt="v1",
     )

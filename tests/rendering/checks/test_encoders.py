@@ -18,9 +18,9 @@ from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Checkpoint, Renderer, Tokenizer, build_renderer
-from turnkeeper.rendering.checks import Difference, check_encoder, find_difference
+from turnkeeper.rendering.checks import EncodingMismatch, check_encoder, find_encoding_mismatch
 from turnkeeper.rendering.checks.texts import pick_evenly
-from turnkeeper.rendering.tokenization import BackedEncoder, Encoder, RefusedTextError
+from turnkeeper.rendering.tokenization import Encoder, FallbackEncoder, RefusedTextError
 from turnkeeper.rendering.tokenization.fast_encoder import FastEncoder
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
@@ -109,19 +109,19 @@ NEARLY_THE_SAME = {
 
 @pytest.mark.parametrize("name", NEARLY_THE_SAME)
 def test_a_tokenizer_that_is_nearly_the_same_is_found_out(name: str) -> None:
-    other = Tokenizer(json.dumps(NEARLY_THE_SAME[name]()).encode()).reference
+    other = Tokenizer(json.dumps(NEARLY_THE_SAME[name]()).encode()).huggingface_encoder
     assert check(other, small()) is not None
 
 
 def test_the_same_tokenizer_passes() -> None:
-    assert check(Tokenizer(json.dumps(build_document()).encode()).reference, small()) is None
+    assert check(Tokenizer(json.dumps(build_document()).encode()).huggingface_encoder, small()) is None
 
 
 class Twisted:
     """An encoder with a fault."""
 
     def __init__(self, twist: Callable[[str, TokenIds], TokenIds]) -> None:
-        self._inner = small().tokenizer.reference
+        self._inner = small().tokenizer.huggingface_encoder
         self._twist = twist
 
     def encode(self, text: str) -> TokenIds:
@@ -147,9 +147,9 @@ def refuse_long_words(text: str, ids: TokenIds) -> TokenIds:
     return ids
 
 
-def check(encoder: Encoder, renderer: Renderer) -> Difference | None:
+def check(encoder: Encoder, renderer: Renderer) -> EncodingMismatch | None:
     """As the server checks: `tokenizers` stands behind the fast encoder."""
-    return check_encoder(BackedEncoder(encoder, renderer.tokenizer.reference), renderer)
+    return check_encoder(FallbackEncoder(encoder, renderer.tokenizer.huggingface_encoder), renderer)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ def test_a_difference_names_the_place_and_the_ids_of_both() -> None:
     def twist(_: str, ids: TokenIds) -> TokenIds:
         return freeze_ids([*ids[:-1], 0])
 
-    difference = find_difference(Twisted(twist), tokenizer.reference, [text])
-    assert difference is not None
-    said = difference.describe(tokenizer)
+    mismatch = find_encoding_mismatch(Twisted(twist), tokenizer.huggingface_encoder, [text])
+    assert mismatch is not None
+    said = mismatch.describe(tokenizer)
     assert f"token {len(ids) - 1} of {len(ids)}" in said
     assert "<|im_end|>" in said
     assert f"{ids[-5:].tolist()} to tokenizers and {[*ids[-5:-1].tolist(), 0]} to the fast encoder" in said

@@ -8,18 +8,18 @@ import pytest
 
 from rendering.standins import STABLE, find_template, standin, tokenizer_json
 from turnkeeper.rendering import FAMILIES, Checkpoint
-from turnkeeper.rendering.checks import Outcome, examine, verify
+from turnkeeper.rendering.checks import Outcome, check_appends, verify
 
 
 @pytest.mark.parametrize("family", STABLE)
 def test_a_family_holds_what_it_promises(family: str) -> None:
-    findings = examine(standin(family))
-    assert {finding.case: finding.detail for finding in findings if finding.outcome is not Outcome.HOLDS} == {}
+    results = check_appends(standin(family))
+    assert {result.case: result.detail for result in results if result.outcome is not Outcome.HOLDS} == {}
 
 
 @pytest.mark.parametrize("family", [name for name in STABLE if FAMILIES[name].tools is not None])
 def test_a_call_cut_in_its_middle_is_among_the_cases(family: str) -> None:
-    assert "cut inside a tool call" in {finding.case for finding in examine(standin(family))}
+    assert "cut inside a tool call" in {result.case for result in check_appends(standin(family))}
 
 
 @pytest.mark.parametrize(
@@ -31,10 +31,10 @@ def test_a_call_cut_in_its_middle_is_among_the_cases(family: str) -> None:
         ("nemotron3", "qwen36", "--tito-model qwen36"),
     ],
 )
-def test_what_does_not_hold_comes_with_its_cure(family: str, template: str, cure: str) -> None:
+def test_what_does_not_hold_comes_with_its_fixes(family: str, template: str, fix: str) -> None:
     checkpoint = Checkpoint(tokenizer_json=tokenizer_json(), template=find_template(template))
     report = verify(checkpoint, family)
     assert not report.is_sound
-    ill = [finding for finding in report.findings if finding.outcome in (Outcome.DIFFERS, Outcome.FAILS)]
-    assert all(finding.detail for finding in ill)
-    assert any(cure in finding.cures for finding in ill)
+    failing = [result for result in report.results if result.outcome in (Outcome.DIFFERS, Outcome.FAILS)]
+    assert all(result.detail for result in failing)
+    assert any(fix in result.fixes for result in failing)

@@ -26,7 +26,7 @@ def sample(renderer: Renderer, message: Message) -> tuple[TokenIds, TokenIds]:
     effective = renderer.validate([user("Hi")], [], {})
     prompt = renderer.render([user("Hi")], [], {}).ids
     opened = renderer.tokenizer.decode(prompt)
-    whole = renderer.writer.write([user("Hi"), message], [], effective, is_open=False)
+    whole = renderer.text_renderer.render([user("Hi"), message], [], effective, add_generation_prompt=False)
     assert whole.startswith(opened)
     return prompt, renderer.tokenizer.encode(whole[len(opened) :].rstrip("\n"))
 

@@ -91,8 +91,10 @@ def test_every_family_takes_both_forms_and_compares_in_the_one_it_wrote(family: 
     renderer, tools = build(family, form), [CASES[0].sent]
     asked, reply = [user("Hi")], assistant("Hello.", reasoning="r")
     arguments = renderer.validate(asked, (), {})
-    opened = renderer.writer.write(asked, (), arguments, is_open=True)
-    said = renderer.writer.write([*asked, reply], (), arguments, is_open=False).removeprefix(opened)
+    opened = renderer.text_renderer.render(asked, (), arguments, add_generation_prompt=True)
+    said = renderer.text_renderer.render([*asked, reply], (), arguments, add_generation_prompt=False).removeprefix(
+        opened
+    )
     path = join_ids([renderer.render(asked, tools, {}).ids, renderer.tokenizer.encode(said)])
     assert renderer.compare([*asked, reply], tools, {}, path) == ()
 

@@ -18,7 +18,7 @@ from rendering.tokenization.sentencepiece import DECODERS, MARKERS, PLAIN_MARKER
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.rendering import Tokenizer, get_family
 from turnkeeper.rendering.parsing import TaggedParser
-from turnkeeper.rendering.tokenization import Detokenizer, PieceStream
+from turnkeeper.rendering.tokenization import Detokenizer, SegmentStream
 from turnkeeper.rendering.tool_calls import ToolSchemas
 
 BYTE_LEVEL = Tokenizer(tokenizer_json())
@@ -66,7 +66,7 @@ def test_deltas_are_together_what_decoding_everything_gives(
 def test_pieces_and_markers_are_together_the_whole_text(kind: str, data: st.DataObject, places: Sequence[int]) -> None:
     tokenizer = get_tokenizer(kind)
     ids = draw_ids(data, tokenizer)
-    stream = PieceStream(tokenizer, ["<think>", "<|im_end|>"])
+    stream = SegmentStream(tokenizer, ["<think>", "<|im_end|>"])
     texts = [piece.text for chunk in cut(ids, places) for piece in stream.feed(chunk)]
     texts += [piece.text for piece in stream.finish()]
     assert "".join(texts) == tokenizer.decode(freeze_ids(ids))

@@ -21,7 +21,7 @@ from turnkeeper.errors import ConfigError
 from turnkeeper.jsontypes import Message
 from turnkeeper.rendering import Checkpoint, ParentContext, Renderer, Tokenizer, build_renderer
 from turnkeeper.rendering.checks.texts import CLASSES, STEMS, SUFFIXES
-from turnkeeper.rendering.tokenization import BackedEncoder, Encoder, RefusedTextError
+from turnkeeper.rendering.tokenization import Encoder, FallbackEncoder, RefusedTextError
 from turnkeeper.rendering.tokenization.fast_encoder import FastEncoder
 
 MARKERS = ("<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "<|im_end|", "|im_start|>", "<", ">")
@@ -36,7 +36,7 @@ def fast(qwen3_checkpoint: Checkpoint) -> Encoder:
 def fast_renderer(qwen3_checkpoint: Checkpoint, fast: Encoder) -> Renderer:
     """A renderer of its own: the shared one keeps the encoder it has."""
     renderer = build_renderer(qwen3_checkpoint, "qwen3")
-    renderer.tokenizer.encoder = BackedEncoder(fast, renderer.tokenizer.reference)
+    renderer.tokenizer.encoder = FallbackEncoder(fast, renderer.tokenizer.huggingface_encoder)
     return renderer
 
 
@@ -96,7 +96,7 @@ def test_decoding_stays_as_it_was(qwen3: Renderer, fast_renderer: Renderer) -> N
 def tokenizer(qwen3_checkpoint: Checkpoint, qwen3: Renderer) -> Iterator[Tokenizer]:
     """The shared tokenizer, which gets its encoder back."""
     yield qwen3.tokenizer
-    qwen3.tokenizer.encoder = qwen3.tokenizer.reference
+    qwen3.tokenizer.encoder = qwen3.tokenizer.huggingface_encoder
 
 
 def test_an_encoder_takes_over_at_once(tokenizer: Tokenizer) -> None:
@@ -112,14 +112,14 @@ def test_a_lone_surrogate_is_replaced_before_any_encoder_sees_it(fast_renderer: 
 
 
 def test_a_refused_text_is_encoded_by_tokenizers_and_counted(tokenizer: Tokenizer) -> None:
-    backed = BackedEncoder(RefusingEncoder(), tokenizer.reference)
+    backed = FallbackEncoder(RefusingEncoder(), tokenizer.huggingface_encoder)
     assert backed.encode("a<|im_end|>").tolist() == [64, 151645]
     assert backed.refused == 1
     assert backed.take_kept() is None, "there is nothing to compare"
 
 
 def test_one_text_at_a_time_is_kept() -> None:
-    backed = BackedEncoder(LengthEncoder(), RefusingEncoder())
+    backed = FallbackEncoder(LengthEncoder(), RefusingEncoder())
     for text in ("first", "second"):
         backed.encode(text)
     kept = backed.take_kept()

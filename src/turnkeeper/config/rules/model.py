@@ -10,7 +10,7 @@ from turnkeeper.config.rule import Severity, Situation, rule
 from turnkeeper.errors import ConfigError
 from turnkeeper.matching.matcher import MATCHERS
 from turnkeeper.rendering.families import FAMILIES, get_family
-from turnkeeper.rendering.templates import merge_fixed
+from turnkeeper.rendering.templates import merge_server_kwargs
 from turnkeeper.samples.select import PICKERS, POSTPROCESSORS
 
 
@@ -85,7 +85,7 @@ def template_arguments(at: Situation) -> str | None:
     if family is None:
         return None
     given = at.settings.model.apply_chat_template_kwargs
-    objection = _find_objection(lambda: merge_fixed(family, given))
+    objection = _find_objection(lambda: merge_server_kwargs(family, given))
     return objection and f"--apply-chat-template-kwargs: {objection}"
 
 

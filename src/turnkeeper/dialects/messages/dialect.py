@@ -93,7 +93,7 @@ class MessagesDialect:
             messages=conversation.messages,
             tools=toolbox.tools,
             loaded_tools=loaded,
-            template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
+            chat_template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
             sampling=fields.sampling,
             forwarded={**fields.forwarded, **choice},
             dropped_fields=fields.dropped_fields,

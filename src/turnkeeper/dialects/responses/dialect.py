@@ -109,7 +109,7 @@ class ResponsesDialect:
             model=read_model(body),
             messages=conversation.messages,
             tools=table.tools,
-            template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
+            chat_template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
             sampling=fields.sampling,
             forwarded={**fields.forwarded, **(_constrain_calls(body) if table.tools else {})},
             dropped_fields=fields.dropped_fields,

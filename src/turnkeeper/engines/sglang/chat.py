@@ -72,8 +72,8 @@ def render_chat_body(request: GenerateRequest) -> bytes:
     body["messages"] = list(request.messages) or [{"role": "user", "content": ""}]
     if request.tools:
         body["tools"] = list(request.tools)
-    if request.template_kwargs:
-        body["chat_template_kwargs"] = dict(request.template_kwargs)
+    if request.chat_template_kwargs:
+        body["chat_template_kwargs"] = dict(request.chat_template_kwargs)
     if request.stop_token_ids:
         body["stop_token_ids"] = merge_stop_ids(body.get("stop_token_ids"), request.stop_token_ids)
     if request.cache_salt is not None:

@@ -1,7 +1,16 @@
 """Checks of a checkpoint, a family and a fast encoder before they serve: `turnkeeper verify` and the encoder check."""
 
-from turnkeeper.rendering.checks.appends import Finding, Outcome, examine
-from turnkeeper.rendering.checks.encoders import Difference, check_encoder, find_difference
-from turnkeeper.rendering.checks.verification import Report, verify
+from turnkeeper.rendering.checks.appends import CheckResult, Outcome, check_appends
+from turnkeeper.rendering.checks.encoders import EncodingMismatch, check_encoder, find_encoding_mismatch
+from turnkeeper.rendering.checks.verification import VerifyReport, verify
 
-__all__ = ["Difference", "Finding", "Outcome", "Report", "check_encoder", "examine", "find_difference", "verify"]
+__all__ = [
+    "CheckResult",
+    "EncodingMismatch",
+    "Outcome",
+    "VerifyReport",
+    "check_appends",
+    "check_encoder",
+    "find_encoding_mismatch",
+    "verify",
+]

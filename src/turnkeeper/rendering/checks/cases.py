@@ -21,7 +21,7 @@ CUT = " is not finish"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class AppendCase:
     """Messages that are appended to a sampled path."""
 
     id: str
@@ -71,50 +71,52 @@ _ANSWERED = (*_ASKED, reply("Nothing.", THOUGHTS[0]))
 _MORE = say("user", "And now?")
 
 
-def _cut(kind: str, whole: Message, kept: Message) -> Case:
-    return Case(id=f"cut inside {kind}", history=(*_ASKED, kept), appended=(_MORE,), cut=whole, has_stop=False)
+def _cut(kind: str, whole: Message, kept: Message) -> AppendCase:
+    return AppendCase(id=f"cut inside {kind}", history=(*_ASKED, kept), appended=(_MORE,), cut=whole, has_stop=False)
 
 
-def _lead(*roles: str) -> Case:
+def _lead(*roles: str) -> AppendCase:
     head = [say(role, f"Be {manner}.") for role, manner in zip(roles, ("brief", "kind"), strict=True)]
-    return Case(id=f"{' and '.join(roles)} first", history=(*head, *_ANSWERED), appended=(_MORE,))
+    return AppendCase(id=f"{' and '.join(roles)} first", history=(*head, *_ANSWERED), appended=(_MORE,))
 
 
-TALKS = (
-    Case(id="user", history=_ANSWERED, appended=(_MORE,)),
-    Case(id="user after user", history=_ANSWERED, appended=(_MORE, say("user", "Well?"))),
-    Case(id="system", history=_ANSWERED, appended=(say("system", "Be long."), _MORE)),
-    Case(id="developer", history=_ANSWERED, appended=(say("developer", "Be long."), _MORE)),
-    Case(id="system behind user", history=_ANSWERED, appended=(_MORE, say("system", "Be long."))),
-    Case(
+CASES_WITHOUT_TOOLS = (
+    AppendCase(id="user", history=_ANSWERED, appended=(_MORE,)),
+    AppendCase(id="user after user", history=_ANSWERED, appended=(_MORE, say("user", "Well?"))),
+    AppendCase(id="system", history=_ANSWERED, appended=(say("system", "Be long."), _MORE)),
+    AppendCase(id="developer", history=_ANSWERED, appended=(say("developer", "Be long."), _MORE)),
+    AppendCase(id="system behind user", history=_ANSWERED, appended=(_MORE, say("system", "Be long."))),
+    AppendCase(
         id="two developers",
         history=_ANSWERED,
         appended=(say("developer", "Be long."), say("developer", "Be kind."), _MORE),
     ),
     *(_lead(*roles) for roles in (("system", "system"), ("system", "developer"), ("developer", "developer"))),
-    Case(
+    AppendCase(
         id="assistant given by the client",
         history=_ANSWERED,
         appended=(_MORE, reply("Still nothing.", "a given thought"), say("user", "Well?")),
     ),
-    Case(id="no stop token", history=_ANSWERED, appended=(_MORE,), has_stop=False),
+    AppendCase(id="no stop token", history=_ANSWERED, appended=(_MORE,), has_stop=False),
     _cut("text", reply(f"The answer{CUT}ed.", THOUGHTS[0]), reply(f"The answer{CUT}", THOUGHTS[0])),
     _cut("thinking", reply("Yes.", f"The thought{CUT}ed."), reply("", f"The thought{CUT}")),
 )
 """The cases without tools."""
 
 
-def build_tool_cases(style: IdStyle) -> Sequence[Case]:
+def build_tool_cases(style: IdStyle) -> Sequence[AppendCase]:
     """The cases with tools."""
     called = (say("system", "Be brief."), *_ASKED, reply("", THOUGHTS[0], _call(style, 0)))
     called_twice = (*_ASKED, reply("Two.", THOUGHTS[1], _call(style, 1), _call(style, 2)))
     done = (*called, _result(style, 0), reply("Nothing.", THOUGHTS[2]))
     return (
-        Case(id="tool result", history=called, appended=(_result(style, 0),)),
-        Case(id="two tool results", history=called_twice, appended=(_result(style, 1), _result(style, 2))),
-        Case(id="tool result, then user", history=called, appended=(_result(style, 0), _MORE)),
-        Case(id="tool result, then system", history=called, appended=(_result(style, 0), say("system", "Be long."))),
-        Case(id="user, tools before", history=done, appended=(_MORE,)),
+        AppendCase(id="tool result", history=called, appended=(_result(style, 0),)),
+        AppendCase(id="two tool results", history=called_twice, appended=(_result(style, 1), _result(style, 2))),
+        AppendCase(id="tool result, then user", history=called, appended=(_result(style, 0), _MORE)),
+        AppendCase(
+            id="tool result, then system", history=called, appended=(_result(style, 0), say("system", "Be long."))
+        ),
+        AppendCase(id="user, tools before", history=done, appended=(_MORE,)),
     )
 
 
@@ -125,7 +127,7 @@ def build_cut_call(style: IdStyle) -> Message:
     return reply("", THOUGHTS[0], call)
 
 
-def build_cut_case(whole: Message, said: str) -> Case:
+def build_cut_case(whole: Message, said: str) -> AppendCase:
     """The case of a message whose unfinished call is its text.
 
     Args:
@@ -135,13 +137,13 @@ def build_cut_case(whole: Message, said: str) -> Case:
     return _cut("a tool call", whole, reply(said, THOUGHTS[0]))
 
 
-def build_one_cycle(style: IdStyle) -> Sequence[Message]:
+def build_one_tool_cycle(style: IdStyle) -> Sequence[Message]:
     """A conversation in which no template has a reason to drop anything."""
     first = (say("system", "Be brief."), *_ASKED, reply("", THOUGHTS[0], _call(style, 0)), _result(style, 0))
     second = reply("Now two.", THOUGHTS[1], _call(style, 1), _call(style, 2))
     return (*first, second, _result(style, 1), _result(style, 2))
 
 
-def build_two_cycles(style: IdStyle) -> Sequence[Message]:
+def build_two_tool_cycles(style: IdStyle) -> Sequence[Message]:
     """One in which many drop earlier thinking."""
-    return (*build_one_cycle(style), reply("Nothing.", THOUGHTS[2]), _MORE)
+    return (*build_one_tool_cycle(style), reply("Nothing.", THOUGHTS[2]), _MORE)

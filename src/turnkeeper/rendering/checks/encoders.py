@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from turnkeeper.core.tokens import TokenIds, count_common_prefix, freeze_ids
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import Message
-from turnkeeper.rendering.checks.cases import LOOK, TALKS, IdStyle, build_two_cycles
-from turnkeeper.rendering.checks.texts import build_probes
+from turnkeeper.rendering.checks.cases import CASES_WITHOUT_TOOLS, LOOK, IdStyle, build_two_tool_cycles
+from turnkeeper.rendering.checks.texts import build_check_texts
 from turnkeeper.rendering.renderer import Renderer
-from turnkeeper.rendering.tokenization import BackedEncoder, Encoder, Tokenizer
+from turnkeeper.rendering.tokenization import Encoder, FallbackEncoder, Tokenizer
 
 _SHOWN = 4
 """How many ids are shown before and behind the first that differs."""
-_PIECES = 8192
+_VOCABULARY_TEXTS = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class EncodingMismatch:
     """A text that two encoders disagree about."""
 
     text: str
@@ -37,7 +37,7 @@ class Difference:
         )
 
 
-def check_encoder(fast: BackedEncoder, renderer: Renderer) -> Difference | None:
+def check_encoder(fast: FallbackEncoder, renderer: Renderer) -> EncodingMismatch | None:
     """Compare a fast encoder with `tokenizers` on every probe; about a second of CPU.
 
     Args:
@@ -48,15 +48,15 @@ def check_encoder(fast: BackedEncoder, renderer: Renderer) -> Difference | None:
         The first difference; None when the fast encoder may take over.
     """
     tokenizer = renderer.tokenizer
-    probes = build_probes(
+    texts = build_check_texts(
         markers=list(tokenizer.markers.values()),
-        said=list(_write_conversations(renderer)),
-        pieces=_list_pieces(tokenizer),
+        said=list(_render_conversations(renderer)),
+        pieces=_decode_vocabulary(tokenizer),
     )
-    return find_difference(fast, tokenizer.reference, (text for text in probes if text))
+    return find_encoding_mismatch(fast, tokenizer.huggingface_encoder, (text for text in texts if text))
 
 
-def find_difference(fast: Encoder, reference: Encoder, texts: Iterable[str]) -> Difference | None:
+def find_encoding_mismatch(fast: Encoder, reference: Encoder, texts: Iterable[str]) -> EncodingMismatch | None:
     """The first text that a fast encoder gives other ids for.
 
     Each text is encoded twice: what a fast encoder remembers of the first time must not change the second.
@@ -66,22 +66,22 @@ def find_difference(fast: Encoder, reference: Encoder, texts: Iterable[str]) -> 
         for _ in range(2):
             found = fast.encode(text)
             if len(found) != len(expected) or (found != expected).any():
-                return Difference(text=text, expected=expected, found=found)
+                return EncodingMismatch(text=text, expected=expected, found=found)
     return None
 
 
-def _list_pieces(tokenizer: Tokenizer) -> list[str]:
-    numbers = range(0, tokenizer.size, max(1, tokenizer.size // _PIECES))
+def _decode_vocabulary(tokenizer: Tokenizer) -> list[str]:
+    numbers = range(0, tokenizer.size, max(1, tokenizer.size // _VOCABULARY_TEXTS))
     return [tokenizer.decode(freeze_ids([number])) for number in numbers]
 
 
-def _write_conversations(renderer: Renderer) -> Iterator[str]:
+def _render_conversations(renderer: Renderer) -> Iterator[str]:
     """Conversations with thinking, tools and results, as the family writes them; what it cannot write is left out."""
-    talks: list[Sequence[Message]] = [(*case.history, *case.appended) for case in TALKS]
-    talks += [build_two_cycles(style) for style in IdStyle]
-    for talk in talks:
+    conversations: list[Sequence[Message]] = [(*case.history, *case.appended) for case in CASES_WITHOUT_TOOLS]
+    conversations += [build_two_tool_cycles(style) for style in IdStyle]
+    for messages in conversations:
         try:
-            arguments = renderer.validate(talk, [LOOK], {})
-            yield renderer.writer.write(talk, [LOOK], arguments, is_open=True)
+            chat_template_kwargs = renderer.validate(messages, [LOOK], {})
+            yield renderer.text_renderer.render(messages, [LOOK], chat_template_kwargs, add_generation_prompt=True)
         except RequestError:
             continue

@@ -76,10 +76,10 @@ _PLANES = ((_DENSE_STOP, 0xD800, 16), (0xE000, 0x10000, 16), (0x10000, 0x32400, 
 _SURROGATES = range(0xD800, 0xE000)
 _GROUP = 64
 _MOST_MARKERS = 96
-_MOST_PIECES = 8192
+_MOST_VOCABULARY_TEXTS = 8192
 
 
-def build_probes(markers: Sequence[str], said: Sequence[str], pieces: Sequence[str]) -> Iterator[str]:
+def build_check_texts(markers: Sequence[str], said: Sequence[str], pieces: Sequence[str]) -> Iterator[str]:
     """All of them, about 600,000 characters.
 
     Args:
@@ -90,14 +90,14 @@ def build_probes(markers: Sequence[str], said: Sequence[str], pieces: Sequence[s
     yield from WRITTEN
     yield from said
     met = [marker for marker in markers if any(marker in text for text in said)]
-    yield from build_marker_probes(
+    yield from build_marker_texts(
         [*met, *pick_evenly([marker for marker in markers if marker not in met], _MOST_MARKERS)]
     )
-    yield from build_class_probes()
-    yield from build_contraction_probes()
-    yield from build_run_probes()
-    yield from build_character_probes(chain(range(_DENSE_STOP), *(range(*plane) for plane in _PLANES)))
-    chosen = pick_evenly(pieces, _MOST_PIECES)
+    yield from build_class_texts()
+    yield from build_contraction_texts()
+    yield from build_run_texts()
+    yield from build_character_texts(chain(range(_DENSE_STOP), *(range(*plane) for plane in _PLANES)))
+    chosen = pick_evenly(pieces, _MOST_VOCABULARY_TEXTS)
     for start in range(0, len(chosen), _GROUP):
         group = chosen[start : start + _GROUP]
         yield "".join(group)
@@ -106,7 +106,7 @@ def build_probes(markers: Sequence[str], said: Sequence[str], pieces: Sequence[s
     yield everything * (1 + 280_000 // len(everything))
 
 
-def build_marker_probes(markers: Sequence[str]) -> Iterator[str]:
+def build_marker_texts(markers: Sequence[str]) -> Iterator[str]:
     """Each marker beside whatever may change it or be changed by it, and cut short."""
     for number, marker in enumerate(markers):
         other = markers[number - 1]
@@ -121,7 +121,7 @@ def build_marker_probes(markers: Sequence[str]) -> Iterator[str]:
         yield f"{marker} x"
 
 
-def build_class_probes() -> Iterator[str]:
+def build_class_texts() -> Iterator[str]:
     """Every three kinds of characters beside each other, at the ends of a text too."""
     for first in CLASSES:
         yield first
@@ -130,14 +130,14 @@ def build_class_probes() -> Iterator[str]:
         yield "".join(pair)
 
 
-def build_contraction_probes() -> Iterator[str]:
+def build_contraction_texts() -> Iterator[str]:
     """Every two contractions behind each other, and a word behind them."""
     for stem, end in product(STEMS, ("", "CRE ", "x ")):
         yield "".join(f"{stem}{first}{second}{end}" for first, second in product(SUFFIXES, repeat=2))
         yield "".join(f"{stem}'{LONG_S}{second}{end}{stem}{second}'{LONG_S}{end}" for second in SUFFIXES)
 
 
-def build_run_probes() -> Iterator[str]:
+def build_run_texts() -> Iterator[str]:
     """The same again and again: white space of every length, and words that no cache's key holds."""
     for space in SPACES:
         yield "".join(f"{space * size}w" for size in range(1, 40)) + space * 5
@@ -149,7 +149,7 @@ def build_run_probes() -> Iterator[str]:
     yield "".join(f"{number * 2654435761 % 4294967296:x}" for number in range(500))
 
 
-def build_character_probes(numbers: Iterator[int]) -> Iterator[str]:
+def build_character_texts(numbers: Iterator[int]) -> Iterator[str]:
     """Characters where their kind shows: behind a letter, before a digit, behind a space.
 
     Args:

@@ -11,63 +11,67 @@ from typing import Any
 from turnkeeper.errors import ConfigError, TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering.checkpoint import Checkpoint
-from turnkeeper.rendering.checks.appends import Finding, Outcome, choose_style, examine
-from turnkeeper.rendering.checks.cases import LOOK, TALKS, THOUGHTS, build_two_cycles
+from turnkeeper.rendering.checks.appends import CheckResult, Outcome, check_appends, choose_style
+from turnkeeper.rendering.checks.cases import CASES_WITHOUT_TOOLS, LOOK, THOUGHTS, build_two_tool_cycles
 from turnkeeper.rendering.families import FAMILIES
 from turnkeeper.rendering.renderer import Renderer, build_renderer
-from turnkeeper.rendering.templates import FormatTime, RuleWriter
+from turnkeeper.rendering.templates import FormatTime, HistoryTextRenderer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class VerifyReport:
     """What ``verify`` found."""
 
     family: str
-    findings: tuple[Finding, ...]
+    results: tuple[CheckResult, ...]
     notes: tuple[str, ...]
     """What is worth knowing and no fault."""
 
     @property
     def is_sound(self) -> bool:
         """Whether the family holds what it promises."""
-        return not any(finding.is_ill for finding in self.findings)
+        return not any(result.is_failing for result in self.results)
 
     def to_json(self) -> JsonObject:
         """The report for programs."""
-        findings = [finding.to_json() for finding in self.findings]
-        return {"family": self.family, "is_sound": self.is_sound, "findings": findings, "notes": list(self.notes)}
+        results = [result.to_json() for result in self.results]
+        return {"family": self.family, "is_sound": self.is_sound, "findings": results, "notes": list(self.notes)}
 
 
 def verify(
     checkpoint: Checkpoint,
     family_name: str,
     *,
-    template_kwargs: Mapping[str, Any] | None = None,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
     format_time: FormatTime | None = None,
-) -> Report:
+) -> VerifyReport:
     """Run every case on a checkpoint under a family.
 
     Raises:
         ConfigError: as ``build_renderer``.
     """
-    renderer = build_renderer(checkpoint, family_name, template_kwargs=template_kwargs, format_time=format_time)
-    findings = examine(renderer)
-    if not Report(family=family_name, findings=findings, notes=()).is_sound:
-        pharmacy = _Pharmacy(checkpoint, renderer, dict(template_kwargs or {}), format_time)
-        findings = tuple(pharmacy.prescribe(finding) for finding in findings)
-    return Report(family=family_name, findings=findings, notes=tuple(_note(renderer)))
+    renderer = build_renderer(
+        checkpoint, family_name, chat_template_kwargs=chat_template_kwargs, format_time=format_time
+    )
+    results = check_appends(renderer)
+    if not VerifyReport(family=family_name, results=results, notes=()).is_sound:
+        fix_finder = _FixFinder(checkpoint, renderer, dict(chat_template_kwargs or {}), format_time)
+        results = tuple(fix_finder.add_fixes(result) for result in results)
+    return VerifyReport(family=family_name, results=results, notes=tuple(_note(renderer)))
 
 
 def _note(renderer: Renderer) -> Sequence[str]:
     """What the checkpoint's template would drop where the family's rule keeps it."""
-    writer = renderer.writer
+    text_renderer = renderer.text_renderer
     if renderer.family.name == "default":
         return ["the family default promises nothing: it renders with the checkpoint's template as well as it can"]
-    if not isinstance(writer, RuleWriter) or not renderer.family.is_template_followed:
+    if not isinstance(text_renderer, HistoryTextRenderer) or not renderer.family.is_template_followed:
         return ()
     try:
-        messages = build_two_cycles(choose_style(renderer))
-        text = writer.template.render(messages, [LOOK], renderer.validate(TALKS[0].history, (), {}), is_open=True)
+        messages = build_two_tool_cycles(choose_style(renderer))
+        text = text_renderer.template.render(
+            messages, [LOOK], renderer.validate(CASES_WITHOUT_TOOLS[0].history, (), {}), add_generation_prompt=True
+        )
     except TurnkeeperError as error:
         return [f"the checkpoint's template refuses a second user message: {error.message}"]
     lost = sum(thought not in text for thought in THOUGHTS)
@@ -78,7 +82,7 @@ def _note(renderer: Renderer) -> Sequence[str]:
     ]
 
 
-_ARGUMENTS: tuple[JsonObject, ...] = tuple(
+_KWARGS: tuple[JsonObject, ...] = tuple(
     {name: value}
     for name, value in dict.fromkeys(
         [
@@ -93,7 +97,7 @@ _ARGUMENTS: tuple[JsonObject, ...] = tuple(
 """Every argument that keeps earlier thinking in some family's template."""
 
 
-class _Pharmacy:
+class _FixFinder:
     """Looks for the arguments and families under which a case holds."""
 
     def __init__(
@@ -103,56 +107,56 @@ class _Pharmacy:
         self._renderer = renderer
         self._given = given
         self._format_time = format_time
-        self._remedies: list[tuple[str, Mapping[str, Outcome]]] | None = None
+        self._fixes: list[tuple[str, Mapping[str, Outcome]]] | None = None
 
-    def prescribe(self, finding: Finding) -> Finding:
+    def add_fixes(self, result: CheckResult) -> CheckResult:
         """The finding with what heals it."""
-        if not finding.is_ill:
-            return finding
-        cures = [name for name, outcomes in self._list_remedies() if outcomes.get(finding.case) is Outcome.HOLDS]
-        return replace(finding, cures=tuple(cures))
+        if not result.is_failing:
+            return result
+        fixes = [name for name, outcomes in self._list_fixes() if outcomes.get(result.case) is Outcome.HOLDS]
+        return replace(result, fixes=tuple(fixes))
 
-    def _list_remedies(self) -> Sequence[tuple[str, Mapping[str, Outcome]]]:
+    def _list_fixes(self) -> Sequence[tuple[str, Mapping[str, Outcome]]]:
         """Every remedy under which fewer cases are ill, with the outcomes under it."""
-        if self._remedies is None:
-            now = sum(finding.is_ill for finding in examine(self._renderer))
-            tried = [*self._try_arguments(), *self._try_families()]
-            self._remedies = [
-                (name, {finding.case: finding.outcome for finding in findings})
-                for name, findings in tried
-                if sum(finding.is_ill for finding in findings) < now
+        if self._fixes is None:
+            now = sum(result.is_failing for result in check_appends(self._renderer))
+            tried = [*self._try_kwargs(), *self._try_families()]
+            self._fixes = [
+                (name, {result.case: result.outcome for result in results})
+                for name, results in tried
+                if sum(result.is_failing for result in results) < now
             ]
-        return self._remedies
+        return self._fixes
 
-    def _try_arguments(self) -> Sequence[tuple[str, tuple[Finding, ...]]]:
-        found: list[tuple[str, tuple[Finding, ...]]] = []
-        for argument in _ARGUMENTS:
-            spelled = ", ".join(f'"{name}": {str(value).lower()}' for name, value in argument.items())
-            findings = self._examine(self._renderer.family.name, {**self._given, **argument})
-            if findings:
-                found.append((f"--apply-chat-template-kwargs '{{{spelled}}}'", findings))
+    def _try_kwargs(self) -> Sequence[tuple[str, tuple[CheckResult, ...]]]:
+        found: list[tuple[str, tuple[CheckResult, ...]]] = []
+        for kwargs in _KWARGS:
+            spelled = ", ".join(f'"{name}": {str(value).lower()}' for name, value in kwargs.items())
+            results = self._check(self._renderer.family.name, {**self._given, **kwargs})
+            if results:
+                found.append((f"--apply-chat-template-kwargs '{{{spelled}}}'", results))
         return found
 
-    def _try_families(self) -> Sequence[tuple[str, tuple[Finding, ...]]]:
-        found: list[tuple[str, tuple[Finding, ...]]] = []
+    def _try_families(self) -> Sequence[tuple[str, tuple[CheckResult, ...]]]:
+        found: list[tuple[str, tuple[CheckResult, ...]]] = []
         for name, family in FAMILIES.items():
             is_known = all(self._renderer.tokenizer.find_id(marker) is not None for marker in family.stop_markers[:1])
-            if name in (self._renderer.family.name, "default") or not is_known or family.encoder is not None:
+            if name in (self._renderer.family.name, "default") or not is_known or family.message_encoder is not None:
                 continue
-            findings = self._examine(name, self._given)
-            if findings and not any(finding.is_ill for finding in findings):
-                found.append((f"--tito-model {name}", findings))
+            results = self._check(name, self._given)
+            if results and not any(result.is_failing for result in results):
+                found.append((f"--tito-model {name}", results))
         return found
 
-    def _examine(self, family: str, arguments: JsonObject) -> tuple[Finding, ...]:
+    def _check(self, family: str, chat_template_kwargs: JsonObject) -> tuple[CheckResult, ...]:
         try:
             renderer = build_renderer(
                 self._checkpoint,
                 family,
-                template_kwargs=arguments,
+                chat_template_kwargs=chat_template_kwargs,
                 format_time=self._format_time,
                 tokenizer=self._renderer.tokenizer,
             )
         except ConfigError:
             return ()
-        return examine(renderer)
+        return check_appends(renderer)

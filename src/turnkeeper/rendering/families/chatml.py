@@ -19,7 +19,7 @@ from turnkeeper.rendering.tool_calls import ToolFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatmlRule:
+class ChatmlHistory:
     """Writes history in ChatML."""
 
     thinking: Thinking
@@ -29,14 +29,16 @@ class ChatmlRule:
     is_thinking_always: bool = False
     """Whether an assistant message without reasoning has an empty thinking block."""
 
-    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+    def render(
+        self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """The text of messages in place."""
         pieces: list[str] = []
         for role, group in groupby(messages, key=get_role):
             if role == "tool":
-                pieces.append(self._write_results([self._text(get_text(message)) for message in group]))
+                pieces.append(self._render_results([self._text(get_text(message)) for message in group]))
             elif role == "assistant":
-                pieces.extend(self._write_assistant(message, arguments) for message in group)
+                pieces.extend(self._render_assistant(message, chat_template_kwargs) for message in group)
             else:
                 pieces.extend(_wrap(role, self._text(get_text(message))) for message in group)
         return "".join(pieces)
@@ -44,24 +46,24 @@ class ChatmlRule:
     def _text(self, text: str) -> str:
         return text.strip() if self.is_content_stripped else text
 
-    def _write_results(self, results: Sequence[str]) -> str:
+    def _render_results(self, results: Sequence[str]) -> str:
         body = "\n".join(f"<tool_response>\n{result}\n</tool_response>" for result in results)
         return _wrap("user", body)
 
-    def _write_assistant(self, message: Message, arguments: Mapping[str, Any]) -> str:
+    def _render_assistant(self, message: Message, chat_template_kwargs: Mapping[str, Any]) -> str:
         said = split_reasoning(message, self.thinking.opening, self.thinking.closing)
         reasoning = said.reasoning
-        if reasoning is None and (self.is_thinking_always or arguments.get("enable_thinking") is False):
+        if reasoning is None and (self.is_thinking_always or chat_template_kwargs.get("enable_thinking") is False):
             reasoning = ""
         content = self._text(said.content)
         body = content
         if reasoning is not None:
             content = content.lstrip("\n")
             kept = reasoning.strip() if self.is_content_stripped else reasoning.strip("\n")
-            body = self.thinking.write(kept) + content
+            body = self.thinking.render(kept) + content
         calls = get_tool_calls(message)
         if calls:
-            body += (self.tools.before if content else "") + self.tools.write(calls)
+            body += (self.tools.before if content else "") + self.tools.render(calls)
         return _wrap("assistant", body)
 
 

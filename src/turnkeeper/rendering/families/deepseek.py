@@ -21,7 +21,7 @@ from typing import Any
 
 from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.rendering.families.deepseek_tools import write_tools_of_v4, write_tools_of_v32
+from turnkeeper.rendering.families.deepseek_tools import render_v4_tools, render_v32_tools
 from turnkeeper.rendering.families.dsml import (
     ASSISTANT,
     BOS,
@@ -38,35 +38,39 @@ from turnkeeper.rendering.message import OpenCalls, find_reasoning, get_role, ge
 from turnkeeper.rendering.placement import Placement, Role
 
 
-def _write_head(texts: Sequence[str], tools_text: str) -> str:
+def _render_head(texts: Sequence[str], tools_text: str) -> str:
     """BOS, the system texts, and the tools behind the first of them."""
     first, *rest = texts or [""]
     return BOS + first + (f"\n\n{tools_text}" if tools_text else "") + "".join(rest)
 
 
-def _write_reply(message: Message, tools: DsmlToolFormat, *, is_thinking: bool) -> str:
+def _render_reply(message: Message, tools: DsmlToolFormat, *, is_thinking: bool) -> str:
     """An assistant message behind its opening."""
     thinking = (find_reasoning(message) or "") + THINKING.closing if is_thinking else ""
     calls = get_tool_calls(message)
-    return thinking + get_text(message) + (tools.before + tools.write(calls) if calls else "") + EOS
+    return thinking + get_text(message) + (tools.before + tools.render(calls) if calls else "") + EOS
 
 
-def _bracket(arguments: Mapping[str, Any]) -> str:
-    return THINKING.opening if is_thinking_on(arguments) else THINKING.closing
+def _bracket(chat_template_kwargs: Mapping[str, Any]) -> str:
+    return THINKING.opening if is_thinking_on(chat_template_kwargs) else THINKING.closing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderOfV32:
+class DeepSeekV32Encoder:
     """Every message but the system's opens the reply that follows it."""
 
     tools: DsmlToolFormat
 
-    def write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
+    def render_head(
+        self, head: Sequence[Message], tools: Sequence[JsonObject], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """BOS, system texts, tools."""
-        refuse_effort(arguments)
-        return _write_head([get_text(message) for message in head], write_tools_of_v32(tools) if tools else "")
+        refuse_effort(chat_template_kwargs)
+        return _render_head([get_text(message) for message in head], render_v32_tools(tools) if tools else "")
 
-    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+    def render(
+        self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """The messages, each opening between two of them written, the last one left to ``write_opening``."""
         pieces: list[str] = []
         for role, group in groupby(messages, key=get_role):
@@ -74,72 +78,78 @@ class EncoderOfV32:
             if role == Role.TOOL:
                 results = "".join(f"\n<result>{get_text(message)}</result>" for message in run)
                 pieces.append(f"\n\n<function_results>{results}\n</function_results>")
-                pieces.append(self.write_opening(run[-1], arguments))
+                pieces.append(self.render_generation_prompt(run[-1], chat_template_kwargs))
             else:
                 for message in run:
-                    pieces.append(self._write_message(message, arguments))
-                    pieces.append(self.write_opening(message, arguments) if role != Role.SYSTEM else "")
+                    pieces.append(self._render_message(message, chat_template_kwargs))
+                    pieces.append(
+                        self.render_generation_prompt(message, chat_template_kwargs) if role != Role.SYSTEM else ""
+                    )
         return "".join(pieces[:-1])
 
-    def _write_message(self, message: Message, arguments: Mapping[str, Any]) -> str:
+    def _render_message(self, message: Message, chat_template_kwargs: Mapping[str, Any]) -> str:
         role, text = get_role(message), get_text(message)
         if role == Role.ASSISTANT:
-            return _write_reply(message, self.tools, is_thinking=is_thinking_on(arguments))
+            return _render_reply(message, self.tools, is_thinking=is_thinking_on(chat_template_kwargs))
         if role == Role.DEVELOPER:
             text = f"\n\n# The user's message is: {text}"
         return text if role == Role.SYSTEM else USER + text
 
-    def write_opening(self, last: Message | None, arguments: Mapping[str, Any]) -> str:
+    def render_generation_prompt(self, last: Message | None, chat_template_kwargs: Mapping[str, Any]) -> str:
         """Behind results the assistant goes on; behind a question it begins; behind itself there is nothing."""
         role = get_role(last) if last else ""
         if role == Role.TOOL:
-            return "\n\n" + _bracket(arguments)
+            return "\n\n" + _bracket(chat_template_kwargs)
         if role in (Role.USER, Role.DEVELOPER):
-            return ASSISTANT + _bracket(arguments)
+            return ASSISTANT + _bracket(chat_template_kwargs)
         if role == Role.ASSISTANT:
             return ""
         raise TemplateError("nothing opens the assistant's message behind a system message in DeepSeek V3.2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderOfV4:
+class DeepSeekV4Encoder:
     """Tool results are part of a user turn."""
 
     tools: DsmlToolFormat
 
-    def write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
+    def render_head(
+        self, head: Sequence[Message], tools: Sequence[JsonObject], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """BOS, system texts, tools."""
-        refuse_effort(arguments)
-        return _write_head([get_text(message) for message in head], write_tools_of_v4(tools) if tools else "")
+        refuse_effort(chat_template_kwargs)
+        return _render_head([get_text(message) for message in head], render_v4_tools(tools) if tools else "")
 
-    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+    def render(
+        self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """The messages, a run of user and tool messages as one turn."""
         pieces: list[str] = []
         caller = next((message for message in reversed(earlier) if get_role(message) == Role.ASSISTANT), None)
         for is_folded, group in groupby(messages, key=lambda message: get_role(message) in (Role.USER, Role.TOOL)):
             run = list(group)
             if is_folded:
-                texts = [self._write_part(message) for message in _order_results(run, caller)]
+                texts = [self._render_part(message) for message in _order_results(run, caller)]
                 pieces.append(USER + "\n\n".join(texts))
             else:
-                pieces.extend(self._write_message(message, arguments) for message in run)
+                pieces.extend(self._render_message(message, chat_template_kwargs) for message in run)
                 caller = next((message for message in reversed(run) if get_role(message) == Role.ASSISTANT), caller)
         return "".join(pieces)
 
-    def _write_part(self, message: Message) -> str:
+    def _render_part(self, message: Message) -> str:
         text = get_text(message)
         return f"<tool_result>{text}</tool_result>" if get_role(message) == Role.TOOL else text
 
-    def _write_message(self, message: Message, arguments: Mapping[str, Any]) -> str:
+    def _render_message(self, message: Message, chat_template_kwargs: Mapping[str, Any]) -> str:
         role, text = get_role(message), get_text(message)
         if role == Role.ASSISTANT:
-            reply = _write_reply(message, self.tools, is_thinking=is_thinking_on(arguments))
-            return self.write_opening(None, arguments) + reply
+            reply = _render_reply(message, self.tools, is_thinking=is_thinking_on(chat_template_kwargs))
+            return self.render_generation_prompt(None, chat_template_kwargs) + reply
         return USER + text if role == Role.DEVELOPER else text
 
-    def write_opening(self, last: Message | None, arguments: Mapping[str, Any]) -> str:
+    def render_generation_prompt(self, last: Message | None, chat_template_kwargs: Mapping[str, Any]) -> str:
         """The same behind any message."""
-        return ASSISTANT + _bracket(arguments)
+        return ASSISTANT + _bracket(chat_template_kwargs)
 
 
 def _order_results(run: Sequence[Message], caller: Message | None) -> Sequence[Message]:
@@ -148,7 +158,7 @@ def _order_results(run: Sequence[Message], caller: Message | None) -> Sequence[M
     answered = OpenCalls((caller,) if caller else (), run)
 
     def find_place(message: Message) -> int:
-        call = answered.read(message)
+        call = answered.take(message)
         return 0 if call is None else calls.index(call)
 
     ordered = iter(sorted((message for message in run if get_role(message) == Role.TOOL), key=find_place))
@@ -165,7 +175,7 @@ DEEPSEEKV32 = Family(
     name="deepseekv32",
     models="DeepSeek V3.2",
     source="V3.2 encoder as Jinja (PyPI llama-cpp-python), reference trainer",
-    close=EOS,
+    turn_end=EOS,
     delimiters=(USER, ASSISTANT, THINKING.opening, THINKING.closing),
     spoken_markers=(THINKING.opening, THINKING.closing),
     stop_markers=(EOS,),
@@ -175,14 +185,14 @@ DEEPSEEKV32 = Family(
     thinking_switches=SWITCHES,
     thinking=THINKING,
     tools=_OF_V32,
-    encoder=EncoderOfV32(tools=_OF_V32),
+    message_encoder=DeepSeekV32Encoder(tools=_OF_V32),
 )
 
 DEEPSEEKV4 = Family(
     name="deepseekv4",
     models="DeepSeek V4",
     source="V4 encoder as Jinja (PyPI llama-cpp-python), PyPI renderers",
-    close=EOS,
+    turn_end=EOS,
     delimiters=(USER, ASSISTANT, THINKING.opening, THINKING.closing),
     spoken_markers=(THINKING.opening, THINKING.closing),
     stop_markers=(EOS,),
@@ -192,5 +202,5 @@ DEEPSEEKV4 = Family(
     thinking_switches=SWITCHES,
     thinking=THINKING,
     tools=_OF_V4,
-    encoder=EncoderOfV4(tools=_OF_V4),
+    message_encoder=DeepSeekV4Encoder(tools=_OF_V4),
 )

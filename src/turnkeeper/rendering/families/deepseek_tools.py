@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.rendering.message import write_json
+from turnkeeper.rendering.message import render_json
 
 
-def _write_example(block: str, names: tuple[str, str, str]) -> str:
+def _render_example(block: str, names: tuple[str, str, str]) -> str:
     first, parameter, second = names
     return (
         f"<｜DSML｜{block}>\n"
@@ -27,7 +27,7 @@ _V32 = (
     "## Tools\n\nYou have access to a set of tools you can use to answer the user's question.\n"
     'You can invoke functions by writing a "<｜DSML｜function_calls>" block like the following as part of your reply '
     "to the user:\n"
-    + _write_example("function_calls", ("FUNCTION_NAME", "PARAMETER_NAME", "FUNCTION_NAME2"))
+    + _render_example("function_calls", ("FUNCTION_NAME", "PARAMETER_NAME", "FUNCTION_NAME2"))
     + "\nString and scalar parameters should be specified as is without any escaping or quotes, while lists and "
     'objects should use JSON format. The "string" attribute should be set to "true" for string type parameters and '
     '"false" for '
@@ -43,7 +43,7 @@ _V32 = (
 _V4 = (
     "## Tools\n\nYou have access to a set of tools to help answer the user's question. You can invoke tools by writing "
     'a "<｜DSML｜tool_calls>" block like the following:\n\n'
-    + _write_example("tool_calls", ("TOOL_NAME", "PARAMETER_NAME", "TOOL_NAME2"))
+    + _render_example("tool_calls", ("TOOL_NAME", "PARAMETER_NAME", "TOOL_NAME2"))
     + '\nString parameters should be specified as is and set `string="true"`. For all other types (numbers, booleans, '
     'arrays, objects), pass the value in JSON format and set `string="false"`.\n\n'
     "If thinking_mode is enabled (triggered by <think>), you MUST output your complete reasoning inside "
@@ -54,16 +54,16 @@ _V4 = (
 _V4_END = "\nYou MUST strictly follow the above defined tool name and parameter schemas to invoke tool calls.\n"
 
 
-def _write_schemas(tools: Sequence[JsonObject]) -> str:
+def _render_schemas(tools: Sequence[JsonObject]) -> str:
     functions: list[Any] = [tool.get("function") or tool for tool in tools]
-    return "".join(f"{write_json(function)}\n" for function in functions)
+    return "".join(f"{render_json(function)}\n" for function in functions)
 
 
-def write_tools_of_v32(tools: Sequence[JsonObject]) -> str:
+def render_v32_tools(tools: Sequence[JsonObject]) -> str:
     """The announcement of V3.2."""
-    return f"{_V32}{_write_schemas(tools)}</functions>\n"
+    return f"{_V32}{_render_schemas(tools)}</functions>\n"
 
 
-def write_tools_of_v4(tools: Sequence[JsonObject]) -> str:
+def render_v4_tools(tools: Sequence[JsonObject]) -> str:
     """The announcement of V4."""
-    return f"{_V4}{_write_schemas(tools)}{_V4_END}"
+    return f"{_V4}{_render_schemas(tools)}{_V4_END}"

@@ -17,8 +17,16 @@ from typing import Any
 from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import is_object
 from turnkeeper.rendering.family import Thinking
-from turnkeeper.rendering.message import ToolCall, write_json
-from turnkeeper.rendering.tool_calls import MarkedText, Parameter, Segment, TagReader, TagSyntax, ToolSchemas, is_json
+from turnkeeper.rendering.message import ToolCall, render_json
+from turnkeeper.rendering.tool_calls import (
+    MarkedText,
+    Parameter,
+    TagParser,
+    TagSyntax,
+    TextOrCalls,
+    ToolSchemas,
+    is_json,
+)
 
 BOS = "<｜begin▁of▁sentence｜>"
 EOS = "<｜end▁of▁sentence｜>"
@@ -54,51 +62,52 @@ class DsmlToolFormat:
         """The tag that ends it."""
         return f"</｜DSML｜{self.block}>"
 
-    def write(self, calls: Sequence[ToolCall]) -> str:
+    def render(self, calls: Sequence[ToolCall]) -> str:
         """The block."""
-        return f"{self.opening}\n{''.join(f'{_write_call(call)}' for call in calls)}{self.closing}"
+        return f"{self.opening}\n{''.join(f'{_render_call(call)}' for call in calls)}{self.closing}"
 
-    def read(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[Segment]:
+    def parse(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[TextOrCalls]:
         """The calls of each block; one with a value that claims to be JSON and is none is text."""
-        return TagReader(tail, TagSyntax(pattern=_TAGS, spell=_spell_value), schemas).read()
+        return TagParser(tail, TagSyntax(pattern=_TAGS, convert=_convert_value), schemas).parse()
 
 
-def _spell_value(parameter: Parameter, schemas: ToolSchemas) -> str | None:
+def _convert_value(parameter: Parameter, schemas: ToolSchemas) -> str | None:
     if parameter.is_string:
-        return write_json(parameter.text)
+        return render_json(parameter.text)
     return parameter.text if is_json(parameter.text) else None
 
 
-def _write_call(call: ToolCall) -> str:
+def _render_call(call: ToolCall) -> str:
     arguments: Any = call.arguments
     if not is_object(arguments):
         raise TemplateError(
             f"the arguments of a call to {call.name!r} are no JSON object, and DSML has no other way to write them",
             hint="send the arguments as the JSON text of an object",
         )
-    parameters = "\n".join(_write_parameter(str(key), value) for key, value in arguments.items())
+    parameters = "\n".join(_render_parameter(str(key), value) for key, value in arguments.items())
     return f'<｜DSML｜invoke name="{call.name}">\n{parameters}\n</｜DSML｜invoke>\n'
 
 
-def _write_parameter(key: str, value: Any) -> str:
+def _render_parameter(key: str, value: Any) -> str:
     is_string = isinstance(value, str)
-    text = value if is_string else write_json(value)
+    text = value if is_string else render_json(value)
     return f'<｜DSML｜parameter name="{key}" string="{"true" if is_string else "false"}">{text}</｜DSML｜parameter>'
 
 
-def is_thinking_on(arguments: Mapping[str, Any]) -> bool:
+def is_thinking_on(chat_template_kwargs: Mapping[str, Any]) -> bool:
     """Whether the effective arguments ask for thinking; they hold one name for it."""
-    return bool(arguments.get("thinking", True))
+    return bool(chat_template_kwargs.get("thinking", True))
 
 
-def refuse_effort(arguments: Mapping[str, Any]) -> None:
+def refuse_effort(chat_template_kwargs: Mapping[str, Any]) -> None:
     """Refuse what the encoders do not write, rather than leave it out without a word.
 
     Raises:
         TemplateError: a reasoning effort or a response format is asked for.
     """
     for name in ("reasoning_effort", "response_format"):
-        if arguments.get(name) is not None:
+        if chat_template_kwargs.get(name) is not None:
             raise TemplateError(
-                f"the DeepSeek encoders here do not write {name}={arguments[name]!r}", hint=f"leave {name} out"
+                f"the DeepSeek encoders here do not write {name}={chat_template_kwargs[name]!r}",
+                hint=f"leave {name} out",
             )

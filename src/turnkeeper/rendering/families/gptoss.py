@@ -20,14 +20,14 @@ from typing import Any
 
 from turnkeeper.jsontypes import Message
 from turnkeeper.rendering.family import BlockFormat, BlockHeader, BlockKind, Family
-from turnkeeper.rendering.message import OpenCalls, find_reasoning, get_role, get_text, get_tool_calls, write_arguments
+from turnkeeper.rendering.message import OpenCalls, find_reasoning, get_role, get_text, get_tool_calls, render_arguments
 from turnkeeper.rendering.placement import Placement
 from turnkeeper.rendering.tool_calls import ParsedToolCall, Section, scan_object
 
 _RECIPIENT = re.compile(r"to=(?:functions\.)?(?P<name>[^\s<]+)")
 
 
-def read_header(header: str) -> BlockHeader:
+def parse_header(header: str) -> BlockHeader:
     """A recipient makes a call, on whatever channel it stands; analysis is reasoning, all else is answer."""
     recipient = _RECIPIENT.search(header)
     if recipient and recipient["name"] != "assistant":
@@ -36,7 +36,7 @@ def read_header(header: str) -> BlockHeader:
     return BlockHeader(kind=BlockKind.REASONING if is_analysis else BlockKind.CONTENT)
 
 
-def read_call(name: str, text: str, position: int) -> Section | None:
+def parse_call(name: str, text: str, position: int) -> Section | None:
     """The body is the arguments, as they are spelled."""
     found = scan_object(text, position)
     if found is None:
@@ -45,40 +45,42 @@ def read_call(name: str, text: str, position: int) -> Section | None:
     return Section(calls=(call,), end=found.end)
 
 
-class HarmonyRule:
+class HarmonyHistory:
     """Writes history as harmony messages."""
 
-    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+    def render(
+        self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """The text of messages in place."""
         calls = OpenCalls(earlier, messages)
         pieces: list[str] = []
         for message in messages:
-            call = calls.read(message)
+            call = calls.take(message)
             if get_role(message) == "tool":
                 name = (call.name if call else "") or message.get("name") or calls.last_name
-                pieces.append(_write(f"functions.{name} to=assistant<|channel|>commentary", get_text(message)))
+                pieces.append(_render(f"functions.{name} to=assistant<|channel|>commentary", get_text(message)))
             else:
-                pieces.append(_write_message(message))
+                pieces.append(_render_message(message))
         return "".join(pieces)
 
 
-def _write_message(message: Message) -> str:
+def _render_message(message: Message) -> str:
     role, text = get_role(message), get_text(message)
     if role in ("system", "developer"):
-        return _write("developer", f"# Instructions\n\n{text}")
+        return _render("developer", f"# Instructions\n\n{text}")
     if role != "assistant":
-        return _write(role, text)
+        return _render(role, text)
     reasoning, calls = find_reasoning(message), get_tool_calls(message)
-    pieces = [_write("assistant<|channel|>analysis", reasoning)] if reasoning else []
+    pieces = [_render("assistant<|channel|>analysis", reasoning)] if reasoning else []
     if text or not (calls or reasoning):
-        pieces.append(_write(f"assistant<|channel|>{'commentary' if calls else 'final'}", text))
+        pieces.append(_render(f"assistant<|channel|>{'commentary' if calls else 'final'}", text))
     for call in calls:
         header = f"assistant<|channel|>commentary to=functions.{call.name} <|constrain|>json"
-        pieces.append(f"<|start|>{header}<|message|>{write_arguments(call.arguments)}<|call|>")
+        pieces.append(f"<|start|>{header}<|message|>{render_arguments(call.arguments)}<|call|>")
     return "".join(pieces)
 
 
-def _write(header: str, text: str) -> str:
+def _render(header: str, text: str) -> str:
     return f"<|start|>{header}<|message|>{text}<|end|>"
 
 
@@ -86,7 +88,7 @@ GPTOSS = Family(
     name="gptoss",
     models="gpt-oss",
     source="PyPI openai-harmony; chat template of gpt-oss (PyPI trl)",
-    close="<|end|>",
+    turn_end="<|end|>",
     stop_markers=("<|return|>", "<|call|>", "<|endoftext|>"),
     replaced_markers=("<|return|>", "<|endoftext|>"),
     final_markers=("<|call|>",),
@@ -97,10 +99,10 @@ GPTOSS = Family(
         bodies=("<|message|>",),
         ends=("<|end|>", "<|call|>", "<|return|>"),
         inner=("<|channel|>", "<|constrain|>"),
-        read_header=read_header,
-        read_call=read_call,
+        parse_header=parse_header,
+        parse_call=parse_call,
     ),
     placement=Placement(is_head_joined=True),
     is_template_followed=False,
-    rule=HarmonyRule(),
+    history_format=HarmonyHistory(),
 )

@@ -26,7 +26,7 @@ from turnkeeper.rendering.message import (
     get_role,
     get_text,
     get_tool_calls,
-    write_json,
+    render_json,
 )
 from turnkeeper.rendering.tool_calls import ParsedToolCall, Section, scan_object
 
@@ -44,30 +44,34 @@ _END = "<|content_model_end_sampling|>"
 class InklingEncoder:
     """Writes whole conversations."""
 
-    def write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
+    def render_head(
+        self, head: Sequence[Message], tools: Sequence[JsonObject], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """The tools, the leading system messages, and the effort behind them."""
-        return _write_tools(tools) + self.write(head, (), arguments) + _write_effort(arguments)
+        return _render_tools(tools) + self.render(head, (), chat_template_kwargs) + _render_effort(chat_template_kwargs)
 
-    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+    def render(
+        self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """The text of messages in place."""
         calls = OpenCalls(earlier, messages)
         pieces: list[str] = []
         for message in messages:
-            call = calls.read(message)
+            call = calls.take(message)
             if get_role(message) == "tool":
                 name = message.get("name") or (call.name if call else "")
                 text = get_text(message)
                 pieces.append(f"<|message_tool|>{name}<|content_text|>{text}<|end_message|>")
             else:
-                pieces.append(_write_message(message))
+                pieces.append(_render_message(message))
         return "".join(pieces)
 
-    def write_opening(self, last: Message | None, arguments: Mapping[str, Any]) -> str:
+    def render_generation_prompt(self, last: Message | None, chat_template_kwargs: Mapping[str, Any]) -> str:
         """The same behind any message."""
         return "<|message_model|>"
 
 
-def _write_message(message: Message) -> str:
+def _render_message(message: Message) -> str:
     role = get_role(message)
     marker, text = _MARKERS[role], get_text(message)
     body = f"{marker}<|content_text|>{text}<|end_message|>" if text else ""
@@ -75,26 +79,26 @@ def _write_message(message: Message) -> str:
         return body
     reasoning = find_reasoning(message)
     thought = f"{marker}<|content_thinking|>{reasoning}<|end_message|>" if reasoning else ""
-    whole = thought + body + "".join(_write_call(call) for call in get_tool_calls(message))
+    whole = thought + body + "".join(_render_call(call) for call in get_tool_calls(message))
     return whole + _END if whole else ""
 
 
-def _write_call(call: ToolCall) -> str:
+def _render_call(call: ToolCall) -> str:
     if not is_object(call.arguments):
         raise TemplateError(
             f"the arguments of a call to {call.name!r} are no JSON object",
             hint="send the arguments as the JSON text of an object",
         )
-    name, arguments = _write_sorted(call.name), _write_sorted(call.arguments)
+    name, arguments = _render_sorted(call.name), _render_sorted(call.arguments)
     body = f'{{"name":{name},"args":{arguments}}}'
     return f"<|message_model|>{call.name}<|content_invoke_tool_json|>{body}<|end_message|>"
 
 
-def _write_sorted(value: Any) -> str:
-    return write_json(value, sort_keys=True, separators=(",", ":"))
+def _render_sorted(value: Any) -> str:
+    return render_json(value, sort_keys=True, separators=(",", ":"))
 
 
-def _write_tools(tools: Sequence[JsonObject]) -> str:
+def _render_tools(tools: Sequence[JsonObject]) -> str:
     if not tools:
         return ""
     specs: list[JsonObject] = []
@@ -108,11 +112,11 @@ def _write_tools(tools: Sequence[JsonObject]) -> str:
                 "type": tool.get("type") or "function",
             }
         )
-    return f"<|message_system|>tool_declare<|content_xml|>{_write_sorted(specs)}<|end_message|>"
+    return f"<|message_system|>tool_declare<|content_xml|>{_render_sorted(specs)}<|end_message|>"
 
 
-def _write_effort(arguments: Mapping[str, Any]) -> str:
-    given: Any = arguments.get("reasoning_effort")
+def _render_effort(chat_template_kwargs: Mapping[str, Any]) -> str:
+    given: Any = chat_template_kwargs.get("reasoning_effort")
     value: Any = _DEFAULT_EFFORT if given is None else _EFFORTS.get(given.strip()) if isinstance(given, str) else given
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 0.99:
         raise TemplateError(
@@ -123,7 +127,7 @@ def _write_effort(arguments: Mapping[str, Any]) -> str:
     return f"<|message_system|><|content_text|>Thinking effort level: {spelled}<|end_message|>"
 
 
-def read_header(header: str) -> BlockHeader:
+def parse_header(header: str) -> BlockHeader:
     """The content marker says what the block is."""
     if "<|content_thinking|>" in header:
         return BlockHeader(kind=BlockKind.REASONING)
@@ -132,7 +136,7 @@ def read_header(header: str) -> BlockHeader:
     return BlockHeader(kind=BlockKind.CONTENT)
 
 
-def read_call(name: str, text: str, position: int) -> Section | None:
+def parse_call(name: str, text: str, position: int) -> Section | None:
     """The body names the function again, and its arguments."""
     found = scan_object(text, position)
     if found is None or not {"name", "args"} <= set(found.members):
@@ -147,7 +151,7 @@ INKLING = Family(
     name="inkling",
     models="Inkling, Inkling-Small",
     source="PyPI renderers; reference trainer",
-    close=_END,
+    turn_end=_END,
     stop_markers=(_END,),
     reply_marker="<|message_model|>",
     inner_markers=(
@@ -166,8 +170,8 @@ INKLING = Family(
         bodies=("<|content_text|>", "<|content_thinking|>", "<|content_invoke_tool_json|>"),
         ends=("<|end_message|>",),
         inner=(),
-        read_header=read_header,
-        read_call=read_call,
+        parse_header=parse_header,
+        parse_call=parse_call,
     ),
-    encoder=InklingEncoder(),
+    message_encoder=InklingEncoder(),
 )

@@ -20,14 +20,14 @@ from typing import Any
 
 from turnkeeper.jsontypes import Message
 from turnkeeper.rendering.family import Family, Thinking
-from turnkeeper.rendering.message import ToolCall, find_reasoning, get_role, get_text, get_tool_calls, write_arguments
+from turnkeeper.rendering.message import ToolCall, find_reasoning, get_role, get_text, get_tool_calls, render_arguments
 from turnkeeper.rendering.tool_calls import (
     MarkedText,
     ParsedToolCall,
     Section,
-    Segment,
+    TextOrCalls,
     ToolSchemas,
-    read_sections,
+    parse_sections,
     scan_object,
 )
 
@@ -46,20 +46,20 @@ class KimiToolFormat:
     before: str = ""
     between: str = ""
 
-    def write(self, calls: Sequence[ToolCall]) -> str:
+    def render(self, calls: Sequence[ToolCall]) -> str:
         """The section."""
         body = "".join(
-            f"<|tool_call_begin|>{call.id}<|tool_call_argument_begin|>{write_arguments(call.arguments)}<|tool_call_end|>"
+            f"<|tool_call_begin|>{call.id}<|tool_call_argument_begin|>{render_arguments(call.arguments)}<|tool_call_end|>"
             for call in calls
         )
         return f"{self.opening}{body}{self.closing}"
 
-    def read(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[Segment]:
+    def parse(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[TextOrCalls]:
         """The calls of each section, arguments as they are spelled."""
-        return read_sections(tail, _read_calls)
+        return parse_sections(tail, _parse_calls)
 
 
-def _read_calls(text: str, position: int) -> Section | None:
+def _parse_calls(text: str, position: int) -> Section | None:
     calls: list[ParsedToolCall] = []
     while match := _CALL_OPENING.match(text, position):
         named = _ID.fullmatch(match["id"])
@@ -74,24 +74,26 @@ def _read_calls(text: str, position: int) -> Section | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KimiRule:
+class KimiHistory:
     """Writes history with its thinking; a message without thinking has the two markers side by side."""
 
     thinking: Thinking
     tools: KimiToolFormat
 
-    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+    def render(
+        self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """The text of messages in place."""
-        return "".join(self._write_message(message) for message in messages)
+        return "".join(self._render_message(message) for message in messages)
 
-    def _write_message(self, message: Message) -> str:
+    def _render_message(self, message: Message) -> str:
         role = get_role(message)
         name = message.get("name") or role
         text = get_text(message)
         if role == "assistant":
-            text = self.thinking.write(find_reasoning(message) or "") + text
+            text = self.thinking.render(find_reasoning(message) or "") + text
             calls = get_tool_calls(message)
-            text += self.tools.write(calls) if calls else ""
+            text += self.tools.render(calls) if calls else ""
         elif role == "tool":
             text = f"## Return of {message.get('tool_call_id', '')}\n{text}"
         return f"{_MARKERS.get(role, '<|im_system|>')}{name}<|im_middle|>{text}<|im_end|>"
@@ -104,13 +106,13 @@ KIMI25 = Family(
     name="kimi25",
     models="Kimi K2.5",
     source="chat template of Kimi-K2-Thinking (PyPI llama-cpp-python), K2.5 of PyPI renderers",
-    close="<|im_end|>",
+    turn_end="<|im_end|>",
     stop_markers=("<|im_end|>", "[EOS]"),
     reply_marker="<|im_assistant|>",
     inner_markers=("<|im_middle|>",),
     thinking=_THINKING,
     tools=_TOOLS,
-    rule=KimiRule(thinking=_THINKING, tools=_TOOLS),
+    history_format=KimiHistory(thinking=_THINKING, tools=_TOOLS),
 )
 
-KIMI26 = replace(KIMI25, name="kimi26", models="Kimi K2.6", pinned={"preserve_thinking": True}, rule=None)
+KIMI26 = replace(KIMI25, name="kimi26", models="Kimi K2.6", pinned={"preserve_thinking": True}, history_format=None)

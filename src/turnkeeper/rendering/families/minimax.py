@@ -25,13 +25,15 @@ from turnkeeper.rendering.tool_calls import XmlToolFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MinimaxRule:
+class MinimaxHistory:
     """Writes history with its thinking."""
 
     thinking: Thinking
     tools: XmlToolFormat
 
-    def write(self, messages: Sequence[Message], earlier: Sequence[Message], arguments: Mapping[str, Any]) -> str:
+    def render(
+        self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """The text of messages in place."""
         pieces: list[str] = []
         for role, group in groupby(messages, key=get_role):
@@ -39,16 +41,16 @@ class MinimaxRule:
                 results = "".join(f"\n<response>{get_text(message)}</response>" for message in group)
                 pieces.append(f"]~b]tool{results}[e~[\n")
             elif role == "assistant":
-                pieces.extend(f"]~b]ai\n{self._write_reply(message)}[e~[\n" for message in group)
+                pieces.extend(f"]~b]ai\n{self._render_reply(message)}[e~[\n" for message in group)
             else:
                 pieces.extend(f"]~b]{role}\n{get_text(message)}[e~[\n" for message in group)
         return "".join(pieces)
 
-    def _write_reply(self, message: Message) -> str:
+    def _render_reply(self, message: Message) -> str:
         said = split_reasoning(message, self.thinking.opening, self.thinking.closing)
-        thinking = "" if said.reasoning is None else self.thinking.write(said.reasoning)
+        thinking = "" if said.reasoning is None else self.thinking.render(said.reasoning)
         calls = get_tool_calls(message)
-        return thinking + said.content + (self.tools.before + self.tools.write(calls) if calls else "")
+        return thinking + said.content + (self.tools.before + self.tools.render(calls) if calls else "")
 
 
 _THINKING = Thinking()
@@ -72,13 +74,13 @@ MINIMAX_M25 = Family(
     name="minimax_m25",
     models="MiniMax M2.5",
     source="chat template of MiniMax-M2 (PyPI llama-cpp-python)",
-    close="[e~[\n",
+    turn_end="[e~[\n",
     stop_markers=("[e~[",),
     reply_marker="]~b]ai",
     placement=AT_THE_HEAD,
     thinking=_THINKING,
     tools=_TOOLS,
-    rule=MinimaxRule(thinking=_THINKING, tools=_TOOLS),
+    history_format=MinimaxHistory(thinking=_THINKING, tools=_TOOLS),
 )
 
 MINIMAX_M27 = replace(MINIMAX_M25, name="minimax_m27", models="MiniMax M2.7")

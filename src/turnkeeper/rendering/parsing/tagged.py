@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from turnkeeper.rendering.family import Family, Thinking
 from turnkeeper.rendering.parsing.reply import ParsedReply, ReplyBuffer, ReplyDelta
-from turnkeeper.rendering.tokenization import Piece, PieceStream, Tokenizer, count_overlap
+from turnkeeper.rendering.tokenization import Segment, SegmentStream, Tokenizer, count_overlap
 from turnkeeper.rendering.tool_calls import MarkedText, Marker, ToolFormat, ToolSchemas
 
 
@@ -40,10 +40,10 @@ class TaggedParser:
         self._stops = frozenset(stops)
         tools = (self._tools.opening, self._tools.closing) if self._tools else ()
         thinking = (self._thinking.opening, self._thinking.closing)
-        self._stream = PieceStream(tokenizer, [*thinking, *tools, *stops])
+        self._stream = SegmentStream(tokenizer, [*thinking, *tools, *stops])
         self._out = ReplyBuffer()
         self._stop = ""  # a stop marker that is text after all, should anything follow it
-        self._tail: list[Piece] = []  # the answer from the first marker of a section on
+        self._tail: list[Segment] = []  # the answer from the first marker of a section on
         self._skip = ""  # layout that may still be skipped at the present place
         self._held = ""  # text that is layout, should the right marker follow
         self._is_between = False  # whether the last thing was a whole section
@@ -54,15 +54,15 @@ class TaggedParser:
 
     def feed(self, ids: Iterable[int]) -> ReplyDelta:
         """What these ids complete."""
-        for piece in self._stream.feed(ids):
-            self._read(piece)
+        for segment in self._stream.feed(ids):
+            self._parse(segment)
         return self._out.take()
 
     def finish(self) -> ReplyDelta:
         """What is left; a stop marker at the end is no text."""
-        for piece in self._stream.finish():
-            self._read(piece)
-        self._read_tail()
+        for segment in self._stream.finish():
+            self._parse(segment)
+        self._parse_tail()
         if self._is_between and not self._held.strip("\n"):
             self._held = ""
         self._emit(self._held)
@@ -73,28 +73,28 @@ class TaggedParser:
         """Everything so far."""
         return self._out.reply
 
-    def _read(self, piece: Piece) -> None:
+    def _parse(self, segment: Segment) -> None:
         if self._stop:
             stop, self._stop = self._stop, ""
-            self._read_text(stop)
-        if not piece.is_marker:
-            self._read_text(piece.text)
-        elif piece.text in self._stops:
-            self._stop = piece.text
+            self._parse_text(stop)
+        if not segment.is_marker:
+            self._parse_text(segment.text)
+        elif segment.text in self._stops:
+            self._stop = segment.text
         elif self._tail:
-            self._tail.append(piece)
+            self._tail.append(segment)
         elif self._is_thinking:
-            self._read_in_thinking(piece.text)
+            self._parse_in_thinking(segment.text)
         else:
-            self._read_in_answer(piece.text)
+            self._parse_in_answer(segment.text)
 
-    def _read_text(self, text: str) -> None:
+    def _parse_text(self, text: str) -> None:
         if self._tail:
-            self._tail.append(Piece(text=text))
+            self._tail.append(Segment(text=text))
         else:
             self._say(text)
 
-    def _read_in_thinking(self, marker: str) -> None:
+    def _parse_in_thinking(self, marker: str) -> None:
         if marker != self._thinking.closing:
             self._say(marker)
             return
@@ -103,30 +103,30 @@ class TaggedParser:
         self._is_thinking = False
         self._skip = self._thinking.after_closing
 
-    def _read_in_answer(self, marker: str) -> None:
+    def _parse_in_answer(self, marker: str) -> None:
         if marker == self._thinking.opening and not self._is_begun and not self._held.strip():
             self._held = ""
             self._is_begun = self._is_thinking = True
             self._skip = self._thinking.after_opening
             self._out.add_reasoning("")
         elif self._tools is not None and marker == self._tools.opening:
-            self._tail = [Piece(text=marker, is_marker=True)]
+            self._tail = [Segment(text=marker, is_marker=True)]
         else:
             self._say(marker)
 
-    def _read_tail(self) -> None:
+    def _parse_tail(self) -> None:
         if self._tools is None or not self._tail:
             return
-        for segment in self._tools.read(_mark(self._tail, self._tools), self._schemas):
-            if isinstance(segment, str):
-                self._say(segment)
+        for part in self._tools.parse(_mark(self._tail, self._tools), self._schemas):
+            if isinstance(part, str):
+                self._say(part)
                 continue
             layout = self._tools.between if self._is_between else self._tools.before
             self._emit(self._held.removesuffix(layout))
             self._held = ""
             self._skip = ""
             self._is_begun = self._is_between = True
-            self._out.add_calls(segment)
+            self._out.add_calls(part)
         self._tail = []
 
     def _say(self, text: str) -> None:
@@ -163,13 +163,13 @@ class TaggedParser:
 _NO_THINKING = Thinking(opening="", closing="", after_opening="", before_closing="", after_closing="")
 
 
-def _mark(pieces: Sequence[Piece], tools: ToolFormat) -> MarkedText:
+def _mark(segments: Sequence[Segment], tools: ToolFormat) -> MarkedText:
     """Pieces as one text, with the places of the markers that begin and end sections."""
     markers: list[Marker] = []
     position = 0
-    for piece in pieces:
-        end = position + len(piece.text)
-        if piece.is_marker and piece.text in (tools.opening, tools.closing):
-            markers.append(Marker(start=position, end=end, is_opening=piece.text == tools.opening))
+    for segment in segments:
+        end = position + len(segment.text)
+        if segment.is_marker and segment.text in (tools.opening, tools.closing):
+            markers.append(Marker(start=position, end=end, is_opening=segment.text == tools.opening))
         position = end
-    return MarkedText(text="".join(piece.text for piece in pieces), markers=tuple(markers))
+    return MarkedText(text="".join(segment.text for segment in segments), markers=tuple(markers))

@@ -1,21 +1,30 @@
 """Conversations as text: the checkpoint's chat template, its arguments, and what it does with each role."""
 
-from turnkeeper.rendering.templates.chat_template_kwargs import check_change, merge_fixed, merge_request
-from turnkeeper.rendering.templates.completeness import write_whole
+from turnkeeper.rendering.templates.chat_template_kwargs import (
+    check_kwargs_change,
+    merge_request_kwargs,
+    merge_server_kwargs,
+)
+from turnkeeper.rendering.templates.completeness import render_complete
 from turnkeeper.rendering.templates.roles import RolePolicy
 from turnkeeper.rendering.templates.template import ChatTemplate, FormatTime
-from turnkeeper.rendering.templates.writer import EncoderWriter, RuleWriter, TemplateWriter, Writer
+from turnkeeper.rendering.templates.text_renderer import (
+    EncoderTextRenderer,
+    HistoryTextRenderer,
+    TemplateTextRenderer,
+    TextRenderer,
+)
 
 __all__ = [
     "ChatTemplate",
-    "EncoderWriter",
+    "EncoderTextRenderer",
     "FormatTime",
+    "HistoryTextRenderer",
     "RolePolicy",
-    "RuleWriter",
-    "TemplateWriter",
-    "Writer",
-    "check_change",
-    "merge_fixed",
-    "merge_request",
-    "write_whole",
+    "TemplateTextRenderer",
+    "TextRenderer",
+    "check_kwargs_change",
+    "merge_request_kwargs",
+    "merge_server_kwargs",
+    "render_complete",
 ]

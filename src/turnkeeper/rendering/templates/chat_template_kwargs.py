@@ -10,12 +10,12 @@ from typing import Any
 from turnkeeper.errors import ConfigError, RequestError, TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering.family import Family
-from turnkeeper.rendering.templates.writer import Writer
+from turnkeeper.rendering.templates.text_renderer import TextRenderer
 
 _RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message", "tokenize", "chat_template")
 
 _CALL = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
-PROBE: Sequence[Message] = (
+_EXAMPLE: Sequence[Message] = (
     {"role": "system", "content": "s"},
     {"role": "user", "content": "u"},
     {"role": "assistant", "content": "a", "reasoning_content": "r", "tool_calls": [_CALL]},
@@ -24,7 +24,7 @@ PROBE: Sequence[Message] = (
     {"role": "user", "content": "v"},
 )
 """A conversation with one of everything that a template argument may touch."""
-PLAIN_PROBE: Sequence[Message] = (
+_PLAIN_EXAMPLE: Sequence[Message] = (
     {"role": "user", "content": "u"},
     {"role": "assistant", "content": "b", "reasoning_content": "q"},
     {"role": "user", "content": "v"},
@@ -32,7 +32,7 @@ PLAIN_PROBE: Sequence[Message] = (
 """The same for templates that know neither system messages nor tools."""
 
 
-def merge_fixed(family: Family, given: Mapping[str, Any] | None) -> JsonObject:
+def merge_server_kwargs(family: Family, given: Mapping[str, Any] | None) -> JsonObject:
     """The server's arguments with the family's.
 
     Raises:
@@ -53,7 +53,7 @@ def merge_fixed(family: Family, given: Mapping[str, Any] | None) -> JsonObject:
     return merged
 
 
-def merge_request(family: Family, fixed: Mapping[str, Any], given: Mapping[str, Any]) -> JsonObject:
+def merge_request_kwargs(family: Family, fixed: Mapping[str, Any], given: Mapping[str, Any]) -> JsonObject:
     """The effective arguments of a request.
 
     Raises:
@@ -84,24 +84,24 @@ def _merge_switches(family: Family, merged: JsonObject, given: Mapping[str, Any]
     return {**merged, kept: value not in (False, "chat")}
 
 
-def _writes_otherwise(writer: Writer, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+def _renders_otherwise(text_renderer: TextRenderer, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Whether two sets of arguments give different histories; where no probe can be written, they may."""
-    for probe in (PROBE, PLAIN_PROBE):
+    for probe in (_EXAMPLE, _PLAIN_EXAMPLE):
         try:
-            old = writer.write(probe, (), before, is_open=False)
-            return writer.write(probe, (), after, is_open=False) != old
+            old = text_renderer.render(probe, (), before, add_generation_prompt=False)
+            return text_renderer.render(probe, (), after, add_generation_prompt=False) != old
         except TemplateError:
             continue
     return True
 
 
-def check_change(writer: Writer, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+def check_kwargs_change(text_renderer: TextRenderer, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Refuse a change of arguments along a path that would write the path's messages otherwise.
 
     Raises:
         RequestError: it would.
     """
-    if before != after and _writes_otherwise(writer, before, after):
+    if before != after and _renders_otherwise(text_renderer, before, after):
         names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
         raise RequestError(
             f"chat_template_kwargs changes {', '.join(names)} in the middle of a session, "

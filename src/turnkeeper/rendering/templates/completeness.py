@@ -12,18 +12,20 @@ from collections.abc import Callable, Sequence
 from turnkeeper.errors import RoleNotAppendableError, TemplateError
 from turnkeeper.jsontypes import Message
 from turnkeeper.rendering.family import Family
-from turnkeeper.rendering.message import get_role, get_text, get_tool_calls, write_json
+from turnkeeper.rendering.message import get_role, get_text, get_tool_calls, render_json
 from turnkeeper.rendering.placement import count_head, is_instruction
 
-Write = Callable[[Sequence[Message]], str]
+RenderMessages = Callable[[Sequence[Message]], str]
 """Writes messages as text, system and developer messages placed."""
 
 
-def write_whole(write: Write, messages: Sequence[Message], family: Family, *, is_behind: bool = False) -> str:
+def render_complete(
+    render: RenderMessages, messages: Sequence[Message], family: Family, *, is_behind: bool = False
+) -> str:
     """The text of messages, nothing left out.
 
     Args:
-        write: writes them, or some of them.
+        render: renders any of the messages as text.
         messages: a first prompt's messages, or appended ones.
         family: what refusals name.
         is_behind: whether other messages stand before these.
@@ -36,9 +38,9 @@ def write_whole(write: Write, messages: Sequence[Message], family: Family, *, is
     head = 0 if is_behind else count_head(messages)
     later = [index for index in range(head, len(messages)) if is_instruction(messages[index])]
     try:
-        text = write(messages)
+        text = render(messages)
     except TemplateError as error:
-        if later and _is_taken(write, _leave_out(messages, later)):
+        if later and _can_render(render, _leave_out(messages, later)):
             raise _build_place_error(messages[later[0]], family, error.message) from error
         if not is_behind:
             raise
@@ -46,12 +48,12 @@ def write_whole(write: Write, messages: Sequence[Message], family: Family, *, is
         raise TemplateError(
             f"the model family {family.name} cannot append {roles}: {error.message}", hint=error.hint
         ) from error
-    lost = find_lost(messages, text, family.thinking.closing if family.thinking else "</think>")
-    if lost is None:
+    missing = find_missing(messages, text, family.thinking.closing if family.thinking else "</think>")
+    if missing is None:
         return text
-    if lost in later:
-        raise _build_place_error(messages[lost], family, "the chat template leaves such a message out")
-    raise _build_loss_error(lost, get_role(messages[lost]), family, is_behind=is_behind)
+    if missing in later:
+        raise _build_place_error(messages[missing], family, "the chat template leaves such a message out")
+    raise _build_loss_error(missing, get_role(messages[missing]), family, is_behind=is_behind)
 
 
 def _leave_out(messages: Sequence[Message], later: Sequence[int]) -> Sequence[Message]:
@@ -64,19 +66,19 @@ def _leave_out(messages: Sequence[Message], later: Sequence[int]) -> Sequence[Me
     return kept
 
 
-def _is_taken(write: Write, messages: Sequence[Message]) -> bool:
+def _can_render(render: RenderMessages, messages: Sequence[Message]) -> bool:
     """Whether messages can be written, none at all included."""
     try:
-        return not messages or bool(write(messages))
+        return not messages or bool(render(messages))
     except TemplateError:
         return False
 
 
-def _build_place_error(message: Message, family: Family, why: str) -> RoleNotAppendableError:
+def _build_place_error(message: Message, family: Family, reason: str) -> RoleNotAppendableError:
     """The refusal of a system message by whose first words Claude Code knows to send its instructions otherwise."""
     role = get_role(message)
     return RoleNotAppendableError(
-        f"role '{role}' is not supported after the first message by the model family {family.name}: {why}",
+        f"role '{role}' is not supported after the first message by the model family {family.name}: {reason}",
         hint="put it into the first message, or send it as a user message",
         role=role,
         family=family.name,
@@ -100,7 +102,7 @@ def _build_loss_error(
     )
 
 
-def find_lost(messages: Sequence[Message], text: str, closing: str = "</think>") -> int | None:
+def find_missing(messages: Sequence[Message], text: str, closing: str = "</think>") -> int | None:
     """The index of the first message that a rendering leaves out, wholly or in part; None when it holds them all.
 
     Args:
@@ -137,4 +139,4 @@ def _is_written(piece: str, text: str, times: int) -> bool:
     """Whether the rendering holds a piece anywhere as often as it was said, as it is or spelled as JSON."""
     if text.count(piece) >= times:
         return True
-    return any(write_json(piece, ensure_ascii=is_ascii)[1:-1] in text for is_ascii in (False, True))
+    return any(render_json(piece, ensure_ascii=is_ascii)[1:-1] in text for is_ascii in (False, True))

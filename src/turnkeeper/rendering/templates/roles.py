@@ -17,25 +17,25 @@ from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering.family import Family
 from turnkeeper.rendering.message import get_role, get_text
 from turnkeeper.rendering.placement import Placement, Role, count_head, is_instruction
-from turnkeeper.rendering.templates.writer import CALL, TOOL, Writer, build_anchor
+from turnkeeper.rendering.templates.text_renderer import CALL, TOOL, TextRenderer, build_anchor
 
 _TRIED = "\u2063turnkeeper-tried\u2063"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Verdict:
-    is_taken: bool
-    why: str = ""
+class _RoleTrial:
+    is_appendable: bool
+    reason: str = ""
 
 
 class RolePolicy:
     """The roles of one family on one template."""
 
-    def __init__(self, family: Family, writer: Writer) -> None:
+    def __init__(self, family: Family, text_renderer: TextRenderer) -> None:
         """Keep both; roles and places are tried when they first come up."""
         self._family = family
-        self._writer = writer
-        self._verdicts: dict[str, _Verdict] = {}
+        self._text_renderer = text_renderer
+        self._trials: dict[str, _RoleTrial] = {}
 
     def place(self, messages: Sequence[Message], *, is_behind: bool = False) -> Sequence[Message]:
         """The messages as the family writes them: see ``Placement.place``."""
@@ -47,7 +47,7 @@ class RolePolicy:
 
     @cached_property
     def _placement(self) -> Placement:
-        return self._family.placement or find_placement(self._writer, self._family.pinned)
+        return self._family.placement or find_placement(self._text_renderer, self._family.pinned)
 
     def check(self, appended: Sequence[Message]) -> None:
         """Refuse roles that cannot be appended; system and developer messages are placed instead.
@@ -58,23 +58,23 @@ class RolePolicy:
         if self._family.placement is not None:
             return
         for role in dict.fromkeys(get_role(message) for message in appended if not is_instruction(message)):
-            verdict = self._judge(role)
-            if not verdict.is_taken:
+            trial = self._find_trial(role)
+            if not trial.is_appendable:
                 raise RoleNotAppendableError(
                     f"the model family {self._family.name} cannot append a {role} message in the middle of a "
-                    f"session{verdict.why}",
+                    f"session{trial.reason}",
                     hint="put it into the first request, or send it as a user message",
                     role=role,
                     family=self._family.name,
                 )
 
-    def _judge(self, role: str) -> _Verdict:
-        verdict = self._verdicts.get(role)
-        if verdict is None:
-            verdict = self._verdicts[role] = self._try(role)
-        return verdict
+    def _find_trial(self, role: str) -> _RoleTrial:
+        trial = self._trials.get(role)
+        if trial is None:
+            trial = self._trials[role] = self._try(role)
+        return trial
 
-    def _try(self, role: str) -> _Verdict:
+    def _try(self, role: str) -> _RoleTrial:
         tried: dict[str, str] = {"role": role, "content": _TRIED}
         if role == Role.TOOL:
             tried |= {"tool_call_id": str(CALL["id"]), "name": "look"}
@@ -82,22 +82,22 @@ class RolePolicy:
         earlier = [question, build_anchor([CALL] if role == Role.TOOL else None)]
         appended: list[Message] = [tried, question] if role == Role.ASSISTANT else [tried]
         try:
-            text = self._writer.write_suffix(earlier, appended, (), self._family.pinned)
+            text = self._text_renderer.render_suffix(earlier, appended, (), self._family.pinned)
         except TemplateError as error:
-            return _Verdict(is_taken=False, why=f": {error.message}")
+            return _RoleTrial(is_appendable=False, reason=f": {error.message}")
         if _TRIED not in text:
-            return _Verdict(is_taken=False, why=": its template leaves such a message out")
-        return _Verdict(is_taken=True)
+            return _RoleTrial(is_appendable=False, reason=": its template leaves such a message out")
+        return _RoleTrial(is_appendable=True)
 
 
-def find_placement(writer: Writer, arguments: Mapping[str, Any]) -> Placement:
+def find_placement(text_renderer: TextRenderer, chat_template_kwargs: Mapping[str, Any]) -> Placement:
     """Where a template writes system and developer messages, found out by trying them at each place.
 
     Args:
         writer: writes with the template.
         arguments: the family's template arguments.
     """
-    trials = _Trials(writer, arguments)
+    trials = _Trials(text_renderer, chat_template_kwargs)
     has_developer = trials.has_head(Role.DEVELOPER)
     later_system = Role.SYSTEM if trials.takes_later(Role.SYSTEM) else Role.USER
     return Placement(
@@ -111,9 +111,9 @@ def find_placement(writer: Writer, arguments: Mapping[str, Any]) -> Placement:
 class _Trials:
     """Small conversations, each with another text in every message."""
 
-    def __init__(self, writer: Writer, arguments: Mapping[str, Any]) -> None:
-        self._writer = writer
-        self._arguments = arguments
+    def __init__(self, text_renderer: TextRenderer, chat_template_kwargs: Mapping[str, Any]) -> None:
+        self._text_renderer = text_renderer
+        self._chat_template_kwargs = chat_template_kwargs
         question = self._say(Role.USER, Role.ASSISTANT, Role.USER)
         tools: Sequence[Sequence[JsonObject]] = ((), (TOOL,))
         self._tools = [given for given in tools if self._is_written(question, given)]
@@ -162,9 +162,11 @@ class _Trials:
         return messages
 
     def _is_written(self, messages: Sequence[Message], tools: Sequence[JsonObject]) -> bool:
-        is_open = messages[-1]["role"] != Role.ASSISTANT
+        add_generation_prompt = messages[-1]["role"] != Role.ASSISTANT
         try:
-            text = self._writer.write(messages, tools, self._arguments, is_open=is_open)
+            text = self._text_renderer.render(
+                messages, tools, self._chat_template_kwargs, add_generation_prompt=add_generation_prompt
+            )
         except TemplateError:
             return False
         said = [get_text(message) for message in messages if get_text(message)]

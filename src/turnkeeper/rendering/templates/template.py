@@ -16,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from turnkeeper.errors import ConfigError, TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.rendering.message import plain, plain_tool, write_json
+from turnkeeper.rendering.message import nest_tool, normalize_message, render_json
 
 FormatTime = Callable[[str], str]
 """Formats the present time by a strftime pattern."""
@@ -51,7 +51,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    return write_json(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return render_json(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 class ChatTemplate:
@@ -85,9 +85,9 @@ class ChatTemplate:
         self,
         messages: Sequence[Message],
         tools: Sequence[JsonObject] = (),
-        arguments: Mapping[str, Any] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         *,
-        is_open: bool,
+        add_generation_prompt: bool,
     ) -> str:
         """The text of a conversation.
 
@@ -102,10 +102,10 @@ class ChatTemplate:
         """
         context = {
             **self._named_tokens,
-            **(arguments or {}),
-            "messages": [plain(message) for message in messages],
-            "tools": [plain_tool(tool) for tool in tools] or None,
-            "add_generation_prompt": is_open,
+            **(chat_template_kwargs or {}),
+            "messages": [normalize_message(message) for message in messages],
+            "tools": [nest_tool(tool) for tool in tools] or None,
+            "add_generation_prompt": add_generation_prompt,
         }
         try:
             return self._compiled.render(context)

@@ -34,29 +34,29 @@ class Detokenizer:
         end = len(self._pending)
         while end and self._pending[end - 1] in self._tokenizer.byte_ids:
             end -= 1
-        return self._decode(end, is_last=False) if end else ""
+        return self._decode_pending(end, is_last=False) if end else ""
 
     def flush(self) -> str:
         """The text of everything so far, where no later id can change it: at the end, or before a marker."""
-        return self._decode(len(self._pending), is_last=True)
+        return self._decode_pending(len(self._pending), is_last=True)
 
     def pass_over(self, marker: int) -> None:
         """Take a marker whose text is given out elsewhere. Only after ``flush``."""
         self._keep([*self._context, marker])
-        self._given = len(self._read(self._context))
+        self._given = len(self._decode_ids(self._context))
 
-    def _decode(self, end: int, *, is_last: bool) -> str:
+    def _decode_pending(self, end: int, *, is_last: bool) -> str:
         window = [*self._context, *self._pending[:end]]
         del self._pending[:end]
-        text = self._read(window)
+        text = self._decode_ids(window)
         held = 1 if text.endswith(_UNFINISHED) and not is_last else 0
         fresh = text[self._given : len(text) - held]
         self._keep(window)
-        self._given = len(self._read(self._context)) - held
+        self._given = len(self._decode_ids(self._context)) - held
         return fresh
 
     def _keep(self, window: list[int]) -> None:
         self._context = window[-_CONTEXT_SIZE:]
 
-    def _read(self, ids: list[int]) -> str:
+    def _decode_ids(self, ids: list[int]) -> str:
         return self._tokenizer.decode_list(ids) if ids else ""

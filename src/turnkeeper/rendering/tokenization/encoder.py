@@ -37,7 +37,7 @@ class RefusedTextError(Exception):
     """A fast encoder failed on a text. Never leaves rendering: `tokenizers` encodes the text instead."""
 
 
-class ReferenceEncoder:
+class HuggingFaceEncoder:
     """The `tokenizers` library."""
 
     def __init__(self, inner: HuggingFaceTokenizer) -> None:
@@ -60,15 +60,15 @@ class Encoded:
     ids: TokenIds
 
 
-class BackedEncoder:
+class FallbackEncoder:
     """A fast encoder that `tokenizers` stands behind: it takes the texts that the fast one refuses.
 
     One text is kept at a time, for whoever compares the two while they serve.
     """
 
-    def __init__(self, fast: Encoder, reference: Encoder) -> None:
+    def __init__(self, fast: Encoder, fallback: Encoder) -> None:
         self._fast = fast
-        self._reference = reference
+        self._fallback = fallback
         self._kept: Encoded | None = None
         self.refused = 0
         """How many texts the fast encoder refused."""
@@ -79,7 +79,7 @@ class BackedEncoder:
             ids = self._fast.encode(text)
         except RefusedTextError:
             self.refused += 1
-            return self._reference.encode(text)
+            return self._fallback.encode(text)
         if self._kept is None:
             self._kept = Encoded(text=text, ids=ids)
         return ids

@@ -13,14 +13,14 @@ from turnkeeper.rendering.tokenization.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Segment:
     """A run of text, or one marker."""
 
     text: str
     is_marker: bool = False
 
 
-class PieceStream:
+class SegmentStream:
     """Turns ids into pieces."""
 
     def __init__(self, tokenizer: Tokenizer, markers: Iterable[str]) -> None:
@@ -37,7 +37,7 @@ class PieceStream:
         self._spelled = [marker for marker in wanted if marker not in added]
         self._text = ""
 
-    def feed(self, ids: Iterable[int]) -> Iterator[Piece]:
+    def feed(self, ids: Iterable[int]) -> Iterator[Segment]:
         """The pieces that these ids complete."""
         run: list[int] = []
         for token in ids:
@@ -49,29 +49,29 @@ class PieceStream:
             run.clear()
             yield from self.finish()
             self._detokenizer.pass_over(token)
-            yield Piece(text=marker, is_marker=True)
+            yield Segment(text=marker, is_marker=True)
         if run:
             self._text += self._detokenizer.feed(run)
             yield from self._take_text(is_last=False)
 
-    def finish(self) -> Iterator[Piece]:
+    def finish(self) -> Iterator[Segment]:
         """The text that was held back for an unfinished character or tag, given out because no more text follows it."""
         self._text += self._detokenizer.flush()
         yield from self._take_text(is_last=True)
 
-    def _take_text(self, *, is_last: bool) -> Iterator[Piece]:
+    def _take_text(self, *, is_last: bool) -> Iterator[Segment]:
         """Give out text, spelled markers cut out of it, less a tail that may become one."""
         while found := self._find_spelled():
             marker, position = found
             if position:
-                yield Piece(text=self._text[:position])
-            yield Piece(text=marker, is_marker=True)
+                yield Segment(text=self._text[:position])
+            yield Segment(text=marker, is_marker=True)
             self._text = self._text[position + len(marker) :]
         kept = 0 if is_last else max((count_overlap(self._text, marker) for marker in self._spelled), default=0)
         ready = self._text[: len(self._text) - kept]
         self._text = self._text[len(self._text) - kept :]
         if ready:
-            yield Piece(text=ready)
+            yield Segment(text=ready)
 
     def _find_spelled(self) -> tuple[str, int] | None:
         found = [(marker, self._text.find(marker)) for marker in self._spelled]

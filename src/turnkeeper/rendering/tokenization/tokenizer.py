@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds
 from turnkeeper.errors import ConfigError
-from turnkeeper.rendering.tokenization.encoder import BackedEncoder, Encoder, ReferenceEncoder
+from turnkeeper.rendering.tokenization.encoder import FallbackEncoder, Encoder, HuggingFaceEncoder
 from turnkeeper.rendering.tokenization.length import LengthBound, TextTooLongError, find_bound
 
 _SPACED = " a b"
@@ -38,8 +38,8 @@ class Tokenizer:
             ) from error
         self._inner.no_padding()
         self._inner.no_truncation()
-        self.reference = ReferenceEncoder(self._inner)
-        self.encoder: Encoder = self.reference
+        self.huggingface_encoder = HuggingFaceEncoder(self._inner)
+        self.encoder: Encoder = self.huggingface_encoder
         """What encodes; may be replaced at any time by one that gives the same ids. Decoding stays as it is."""
 
     def encode(self, text: str, room: int | None = None) -> TokenIds:
@@ -59,7 +59,7 @@ class Tokenizer:
             raise TextTooLongError(least)
         encoder = self.encoder
         ids = encoder.encode(text)
-        if room is not None and len(ids) > room and isinstance(encoder, BackedEncoder):
+        if room is not None and len(ids) > room and isinstance(encoder, FallbackEncoder):
             encoder.forget(text)
         return ids
 
@@ -125,7 +125,7 @@ class Tokenizer:
     @property
     def is_fast(self) -> bool:
         """Whether something faster than `tokenizers` encodes."""
-        return self.encoder is not self.reference
+        return self.encoder is not self.huggingface_encoder
 
     @property
     def size(self) -> int:

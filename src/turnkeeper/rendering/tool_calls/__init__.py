@@ -1,16 +1,16 @@
 """How families spell tool calls: formats that write and read them, and the JSON types that tool schemas allow."""
 
 from turnkeeper.rendering.tool_calls.schema_types import ToolSchemas
-from turnkeeper.rendering.tool_calls.tag_parser import Parameter, TagReader, TagSyntax
+from turnkeeper.rendering.tool_calls.tag_parser import Parameter, TagParser, TagSyntax
 from turnkeeper.rendering.tool_calls.tool_format import (
     JsonToolFormat,
     MarkedText,
     Marker,
     ParsedToolCall,
     Section,
-    Segment,
+    TextOrCalls,
     ToolFormat,
-    read_sections,
+    parse_sections,
     scan_object,
     skip_space,
 )
@@ -23,15 +23,15 @@ __all__ = [
     "Parameter",
     "ParsedToolCall",
     "Section",
-    "Segment",
-    "TagReader",
+    "TagParser",
     "TagSyntax",
+    "TextOrCalls",
     "ToolFormat",
     "ToolSchemas",
     "XmlToolFormat",
     "build_function_format",
     "is_json",
-    "read_sections",
+    "parse_sections",
     "scan_object",
     "skip_space",
 ]

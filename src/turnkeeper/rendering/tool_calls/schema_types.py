@@ -61,7 +61,7 @@ class ToolSchemas:
             for properties, rest in _list_properties(root, root, set())
             if name in properties or is_object(rest)
         ]
-        return _join([_read_types(schema, root, {}, 0) for schema in found]) if found else None
+        return _join([_parse_types(schema, root, {}, 0) for schema in found]) if found else None
 
 
 def _list_properties(schema: Any, root: JsonObject, seen: set[str]) -> Iterator[tuple[JsonObject, Any]]:
@@ -91,7 +91,7 @@ def _list_parts(schema: JsonObject) -> Iterator[Any]:
             yield from parts
 
 
-def _read_types(schema: Any, root: JsonObject, known: dict[str, Types], depth: int) -> Types:
+def _parse_types(schema: Any, root: JsonObject, known: dict[str, Types], depth: int) -> Types:
     """The types that a schema allows.
 
     Args:
@@ -102,30 +102,30 @@ def _read_types(schema: Any, root: JsonObject, known: dict[str, Types], depth: i
     """
     if not is_object(schema) or depth > _MAX_DEPTH:
         return None
-    told: list[Types] = [_read_named(schema.get("type")), _read_values(schema)]
+    told: list[Types] = [_parse_named(schema.get("type")), _parse_values(schema)]
     reference = schema.get("$ref")
     if isinstance(reference, str):
         if reference not in known:
             known[reference] = None  # for references that lead back here
-            known[reference] = _read_types(_resolve(reference, root), root, known, depth + 1)
+            known[reference] = _parse_types(_resolve(reference, root), root, known, depth + 1)
         told.append(known[reference])
     for word in ("anyOf", "oneOf"):
         parts = schema.get(word)
         if is_array(parts):
-            told.append(_join([_read_types(part, root, known, depth + 1) for part in parts]))
+            told.append(_join([_parse_types(part, root, known, depth + 1) for part in parts]))
     parts = schema.get("allOf")
     if is_array(parts):
-        told += [_read_types(part, root, known, depth + 1) for part in parts]
+        told += [_parse_types(part, root, known, depth + 1) for part in parts]
     types = _meet(told)
     return types | {"null"} if types is not None and schema.get("nullable") is True else types
 
 
-def _read_named(given: Any) -> Types:
+def _parse_named(given: Any) -> Types:
     names = given if is_array(given) else [given]
     return _join([_NAMES.get(name) if isinstance(name, str) else None for name in names])
 
 
-def _read_values(schema: JsonObject) -> Types:
+def _parse_values(schema: JsonObject) -> Types:
     """The types of the values that a schema lists."""
     if "const" in schema:
         return frozenset({name_type(schema["const"])})

@@ -27,9 +27,9 @@ from enum import IntEnum, StrEnum
 from itertools import pairwise
 from typing import TypeAlias
 
-from turnkeeper.rendering.message import write_json
+from turnkeeper.rendering.message import render_json
 from turnkeeper.rendering.tool_calls.schema_types import ToolSchemas
-from turnkeeper.rendering.tool_calls.tool_format import MarkedText, ParsedToolCall, Segment
+from turnkeeper.rendering.tool_calls.tool_format import MarkedText, ParsedToolCall, TextOrCalls
 
 
 class TagKind(StrEnum):
@@ -67,7 +67,7 @@ class Parameter:
     """See `Tag`."""
 
 
-SpellValue: TypeAlias = Callable[[Parameter, ToolSchemas], str | None]
+ConvertValue: TypeAlias = Callable[[Parameter, ToolSchemas], str | None]
 """The JSON of a parameter's value; None where the text can be no value of it."""
 
 
@@ -78,7 +78,7 @@ class TagSyntax:
     pattern: re.Pattern[str]
     """Matches any tag but those of sections. Its groups are named for the kinds of tags; ``name`` and ``key`` hold the
     names of functions and parameters, ``string`` whether a value is a string."""
-    spell: SpellValue
+    convert: ConvertValue
     is_value_on_lines: bool = False
     """Whether values stand on lines of their own, between line breaks that are no part of them."""
     is_tag_on_line: bool = True
@@ -179,7 +179,7 @@ class _OpenCall:
         return name in self.values or (self.opening is not None and self.opening.name == name)
 
 
-class TagReader:
+class TagParser:
     """Reads the end of one answer."""
 
     def __init__(self, tail: MarkedText, syntax: TagSyntax, schemas: ToolSchemas) -> None:
@@ -196,13 +196,13 @@ class TagReader:
         self._ends = self._find_ends()
         self._opened = self._find_opened()
 
-    def read(self) -> Iterator[Segment]:
+    def parse(self) -> Iterator[TextOrCalls]:
         """The texts and sections, in order."""
         position = index = 0
         while index < len(self._tags):
             tag = self._tags[index]
             is_section = tag.kind is TagKind.SECTION_OPENING and self._choose(index, _Place.ANSWER) is _Place.SECTION
-            found = self._read_section(index + 1) if is_section else None
+            found = self._parse_section(index + 1) if is_section else None
             if found is None:
                 index += 1
                 continue
@@ -275,14 +275,14 @@ class TagReader:
                 found.setdefault(tag.name, []).append(index)
         return found
 
-    def _read_section(self, index: int) -> _Found | None:
+    def _parse_section(self, index: int) -> _Found | None:
         """The calls from a tag on; None where a value turns out to be none, or a parameter comes twice."""
         calls: list[ParsedToolCall] = []
         call = _OpenCall()
         place = _Place.SECTION
         while place is not _Place.ANSWER:
             tag = self._tags[index]
-            following = self._read_in_value(index, place, call) if place in _TEXT else self._choose(index, place)
+            following = self._parse_in_value(index, place, call) if place in _TEXT else self._choose(index, place)
             if tag.kind is TagKind.CALL_OPENING and place in _BETWEEN:
                 call = _OpenCall(tool=tag.name)
             elif tag.kind is TagKind.PARAMETER_OPENING and place is _Place.CALL:
@@ -291,12 +291,12 @@ class TagReader:
             if following is None:
                 return None
             if place > _Place.CALLS and following in (_Place.CALLS, _Place.ANSWER):
-                calls.append(ParsedToolCall(name=call.tool, arguments=write_members(call.values)))
+                calls.append(ParsedToolCall(name=call.tool, arguments=render_members(call.values)))
             place = following
             index += 1
         return _Found(calls=tuple(calls), index=index)
 
-    def _read_in_value(self, index: int, place: _Place, call: _OpenCall) -> _Place | None:
+    def _parse_in_value(self, index: int, place: _Place, call: _OpenCall) -> _Place | None:
         """Where a tag inside a value leads; a value that it ends is added to the call."""
         tag = self._tags[index]
         following = self._choose(index, place)
@@ -310,15 +310,15 @@ class TagReader:
             return following
         return place if self._costs[index + 1][place] < math.inf else None
 
-    def _add_value(self, call: _OpenCall, ending: Tag) -> bool:
+    def _add_value(self, call: _OpenCall, sampled_end: Tag) -> bool:
         """Add the value that a tag ends to its call; False where the text can be no value of the parameter."""
         assert call.opening is not None
-        text = self._cut_value(call.opening.end, ending)
+        text = self._cut_value(call.opening.end, sampled_end)
         parameter = Parameter(tool=call.tool, name=call.opening.name, text=text, is_string=call.opening.is_string)
-        spelled = self._syntax.spell(parameter, self._schemas)
-        if spelled is not None:
-            call.values[parameter.name] = spelled
-        return spelled is not None
+        converted = self._syntax.convert(parameter, self._schemas)
+        if converted is not None:
+            call.values[parameter.name] = converted
+        return converted is not None
 
     def _begins_parameter(self, index: int, place: _Place, call: _OpenCall) -> bool:
         """Whether the tag of a parameter inside a value makes up for the closing tag that was forgotten."""
@@ -338,12 +338,12 @@ class TagReader:
         place = bisect_right(opened, index)
         return place < len(opened) and opened[place] < self._ends[index]
 
-    def _cut_value(self, start: int, ending: Tag) -> str:
+    def _cut_value(self, start: int, sampled_end: Tag) -> str:
         """A value's text without the line breaks that the format writes around it."""
-        text = self._text[start : ending.start]
+        text = self._text[start : sampled_end.start]
         if self._syntax.is_value_on_lines:
             text = text.removeprefix("\n")
-        is_forgotten = ending.kind is not TagKind.PARAMETER_CLOSING
+        is_forgotten = sampled_end.kind is not TagKind.PARAMETER_CLOSING
         is_line_ended = self._syntax.is_value_on_lines or (is_forgotten and self._syntax.is_tag_on_line)
         return text.removesuffix("\n") if is_line_ended else text
 
@@ -358,10 +358,10 @@ def list_tags(tail: MarkedText, syntax: TagSyntax) -> Sequence[Tag]:
         )
         for marker in tail.markers
     ]
-    return sorted([*sections, *map(_read_tag, syntax.pattern.finditer(tail.text))], key=lambda tag: tag.start)
+    return sorted([*sections, *map(_parse_tag, syntax.pattern.finditer(tail.text))], key=lambda tag: tag.start)
 
 
-def _read_tag(match: re.Match[str]) -> Tag:
+def _parse_tag(match: re.Match[str]) -> Tag:
     groups = match.groupdict()
     kind = next(kind for kind in TagKind if groups.get(kind) is not None)
     string = groups.get("string")
@@ -374,6 +374,6 @@ def _read_tag(match: re.Match[str]) -> Tag:
     )
 
 
-def write_members(spelled: Mapping[str, str]) -> str:
+def render_members(converted: Mapping[str, str]) -> str:
     """A JSON object out of values that are JSON already."""
-    return "{" + ", ".join(f"{write_json(key)}: {value}" for key, value in spelled.items()) + "}"
+    return "{" + ", ".join(f"{render_json(key)}: {value}" for key, value in converted.items()) + "}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from turnkeeper.rendering.message import ToolCall, write_arguments
+from turnkeeper.rendering.message import ToolCall, render_arguments
 from turnkeeper.rendering.tool_calls.schema_types import ToolSchemas
 
 
@@ -45,7 +45,7 @@ class MarkedText:
     """In order."""
 
 
-Segment: TypeAlias = str | tuple[ParsedToolCall, ...]
+TextOrCalls: TypeAlias = str | tuple[ParsedToolCall, ...]
 """A text, or the calls of one section."""
 
 
@@ -72,11 +72,11 @@ class ToolFormat(Protocol):
         """Layout between two sections."""
         ...
 
-    def write(self, calls: Sequence[ToolCall]) -> str:
+    def render(self, calls: Sequence[ToolCall]) -> str:
         """All calls of a message, sections included."""
         ...
 
-    def read(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[Segment]:
+    def parse(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[TextOrCalls]:
         """The texts and sections of an answer's end, in order. What is no well-formed section is text.
 
         Args:
@@ -86,7 +86,7 @@ class ToolFormat(Protocol):
         ...
 
 
-ReadSection: TypeAlias = Callable[[str, int], "Section | None"]
+ParseSection: TypeAlias = Callable[[str, int], "Section | None"]
 """Reads the calls that begin at a place of a text; None where none do."""
 
 
@@ -98,14 +98,14 @@ class Section:
     end: int
 
 
-def read_sections(tail: MarkedText, read_section: ReadSection) -> Iterator[Segment]:
+def parse_sections(tail: MarkedText, parse_section: ParseSection) -> Iterator[TextOrCalls]:
     """Sections whose calls say themselves where they end, as JSON does: markers inside of them are text."""
     closings = {marker.start: marker.end for marker in tail.markers if not marker.is_opening}
     position = 0
     for marker in tail.markers:
         if not marker.is_opening or marker.start < position:
             continue
-        section = read_section(tail.text, marker.end)
+        section = parse_section(tail.text, marker.end)
         end = closings.get(skip_space(tail.text, section.end)) if section else None
         if section is None or end is None:
             continue
@@ -124,19 +124,20 @@ class JsonToolFormat:
     before: str = "\n"
     between: str = "\n"
 
-    def write(self, calls: Sequence[ToolCall]) -> str:
+    def render(self, calls: Sequence[ToolCall]) -> str:
         """One section a call."""
         return self.between.join(
-            f'{self.opening}\n{{"name": "{call.name}", "arguments": {write_arguments(call.arguments)}}}\n{self.closing}'
+            f'{self.opening}\n{{"name": "{call.name}", "arguments": {arguments}}}\n{self.closing}'
             for call in calls
+            for arguments in (render_arguments(call.arguments),)
         )
 
-    def read(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[Segment]:
+    def parse(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[TextOrCalls]:
         """One call a section."""
-        return read_sections(tail, _read_call)
+        return parse_sections(tail, _parse_call)
 
 
-def _read_call(text: str, position: int) -> Section | None:
+def _parse_call(text: str, position: int) -> Section | None:
     found = scan_object(text, position)
     if found is None or not set(found.members) <= {"name", "arguments"}:
         return None

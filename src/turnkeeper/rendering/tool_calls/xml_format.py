@@ -19,10 +19,10 @@ from typing import Any
 
 from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import is_object, parse_strict
-from turnkeeper.rendering.message import ToolCall, write_json
+from turnkeeper.rendering.message import ToolCall, render_json
 from turnkeeper.rendering.tool_calls.schema_types import ToolSchemas, Types, name_type
-from turnkeeper.rendering.tool_calls.tag_parser import Parameter, TagReader, TagSyntax
-from turnkeeper.rendering.tool_calls.tool_format import MarkedText, Segment
+from turnkeeper.rendering.tool_calls.tag_parser import Parameter, TagParser, TagSyntax
+from turnkeeper.rendering.tool_calls.tool_format import MarkedText, TextOrCalls
 
 _PYTHON_SPELLING = {"True": "true", "False": "false", "None": "null"}
 
@@ -54,13 +54,13 @@ class XmlToolFormat:
     is_one_section: bool = False
     """Whether all calls of a message share one section."""
 
-    def write(self, calls: Sequence[ToolCall]) -> str:
+    def render(self, calls: Sequence[ToolCall]) -> str:
         """All calls of a message."""
-        bodies = [self._write_call(call) for call in calls]
+        bodies = [self._render_call(call) for call in calls]
         sections = ["".join(bodies)] if self.is_one_section else bodies
         return self.between.join(f"{self.opening}{self.inner}{body}{self.closing}" for body in sections) + self.after
 
-    def _write_call(self, call: ToolCall) -> str:
+    def _render_call(self, call: ToolCall) -> str:
         arguments: Any = call.arguments
         if not is_object(arguments):
             raise TemplateError(
@@ -69,34 +69,34 @@ class XmlToolFormat:
                 hint="send the arguments as the JSON text of an object",
             )
         parameters = (
-            self.parameter_opening.replace("{key}", str(key)) + self._write_value(value) + self.parameter_closing
+            self.parameter_opening.replace("{key}", str(key)) + self._render_value(value) + self.parameter_closing
             for key, value in arguments.items()
         )
         return self.call_opening.replace("{name}", call.name) + "".join(parameters) + self.call_closing
 
-    def _write_value(self, value: Any) -> str:
+    def _render_value(self, value: Any) -> str:
         if isinstance(value, str):
             return value
         is_scalar = not isinstance(value, dict | list)
-        return str(value) if is_scalar and self.is_python_spelled else write_json(value)
+        return str(value) if is_scalar and self.is_python_spelled else render_json(value)
 
-    def read(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[Segment]:
+    def parse(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[TextOrCalls]:
         """The calls of each section."""
         syntax = TagSyntax(
             pattern=self.pattern,
-            spell=self._spell,
+            convert=self._convert,
             is_value_on_lines=self.parameter_opening.endswith("\n"),
             is_tag_on_line=self.parameter_closing.endswith("\n"),
             is_call_closed=bool(self.call_closing),
         )
-        return TagReader(tail, syntax, schemas).read()
+        return TagParser(tail, syntax, schemas).parse()
 
-    def _spell(self, parameter: Parameter, schemas: ToolSchemas) -> str:
+    def _convert(self, parameter: Parameter, schemas: ToolSchemas) -> str:
         types = schemas.find_types(parameter.tool, parameter.name)
-        return spell_value(parameter.text, types, is_python_spelled=self.is_python_spelled)
+        return convert_value(parameter.text, types, is_python_spelled=self.is_python_spelled)
 
 
-def spell_value(text: str, types: Types, *, is_python_spelled: bool = True) -> str:
+def convert_value(text: str, types: Types, *, is_python_spelled: bool = True) -> str:
     """A parameter's text as JSON, in its own spelling where it is JSON.
 
     Args:
@@ -107,13 +107,13 @@ def spell_value(text: str, types: Types, *, is_python_spelled: bool = True) -> s
     stripped = text.strip()
     allows_string = types is None or "string" in types
     if types is not None and stripped in _PYTHON_SPELLING and (is_python_spelled or not allows_string):
-        spelled = _PYTHON_SPELLING[stripped]
-        if not allows_string or name_type(json.loads(spelled)) in types:
-            return spelled
+        converted = _PYTHON_SPELLING[stripped]
+        if not allows_string or name_type(json.loads(converted)) in types:
+            return converted
     if types is None or not allows_string:
-        return stripped if is_json(stripped) else write_json(text)
+        return stripped if is_json(stripped) else render_json(text)
     others = types - {"string"}
-    return stripped if others and is_json(stripped) and name_type(json.loads(stripped)) in others else write_json(text)
+    return stripped if others and is_json(stripped) and name_type(json.loads(stripped)) in others else render_json(text)
 
 
 def is_json(text: str) -> bool:

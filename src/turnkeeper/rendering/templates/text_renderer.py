@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.rendering.family import Encoder, HistoryRule
-from turnkeeper.rendering.message import get_role, write_json
+from turnkeeper.rendering.family import HistoryFormat, MessageEncoder
+from turnkeeper.rendering.message import get_role, render_json
 from turnkeeper.rendering.placement import count_head, is_instruction
 from turnkeeper.rendering.templates.template import ChatTemplate
 
@@ -28,21 +28,26 @@ CALL: JsonObject = {"id": "call00000", "type": "function", "function": {"name": 
 _QUESTION: Message = {"role": "user", "content": "\u2063turnkeeper-question\u2063"}
 
 
-class Writer(Protocol):
+class TextRenderer(Protocol):
     """Writes conversations as text."""
 
-    def write(
-        self, messages: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any], *, is_open: bool
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[JsonObject],
+        chat_template_kwargs: Mapping[str, Any],
+        *,
+        add_generation_prompt: bool,
     ) -> str:
         """The whole conversation; ``is_open`` adds the opening of the assistant's next message."""
         ...
 
-    def write_suffix(
+    def render_suffix(
         self,
         earlier: Sequence[Message],
         appended: Sequence[Message],
         tools: Sequence[JsonObject],
-        arguments: Mapping[str, Any],
+        chat_template_kwargs: Mapping[str, Any],
     ) -> str:
         """What stands behind the close of an assistant message (the last of ``earlier``) once messages are appended.
 
@@ -50,31 +55,36 @@ class Writer(Protocol):
         """
         ...
 
-    def write_opening(self, arguments: Mapping[str, Any]) -> str:
+    def render_generation_prompt(self, chat_template_kwargs: Mapping[str, Any]) -> str:
         """How an assistant's message is opened behind a question."""
         ...
 
 
-class TemplateWriter:
+class TemplateTextRenderer:
     """Writes everything with the checkpoint's template."""
 
     def __init__(self, template: ChatTemplate) -> None:
         """Keep the template."""
         self._template = template
-        self._opening = _Opening(template)
+        self._generation_prompts = _GenerationPrompts(template)
 
-    def write(
-        self, messages: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any], *, is_open: bool
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[JsonObject],
+        chat_template_kwargs: Mapping[str, Any],
+        *,
+        add_generation_prompt: bool,
     ) -> str:
         """The whole conversation."""
-        return self._template.render(messages, tools, arguments, is_open=is_open)
+        return self._template.render(messages, tools, chat_template_kwargs, add_generation_prompt=add_generation_prompt)
 
-    def write_suffix(
+    def render_suffix(
         self,
         earlier: Sequence[Message],
         appended: Sequence[Message],
         tools: Sequence[JsonObject],
-        arguments: Mapping[str, Any],
+        chat_template_kwargs: Mapping[str, Any],
     ) -> str:
         """The difference of two renderings behind a synthetic prefix.
 
@@ -84,17 +94,17 @@ class TemplateWriter:
         """
         calls = earlier[-1].get("tool_calls") if earlier else None
         stub: list[Message] = [_QUESTION, build_anchor(calls)]
-        without = _cut(self._template.render(stub, tools, arguments, is_open=False))
-        text = _cut(self._template.render([*stub, *appended], tools, arguments, is_open=True))
+        without = _cut(self._template.render(stub, tools, chat_template_kwargs, add_generation_prompt=False))
+        text = _cut(self._template.render([*stub, *appended], tools, chat_template_kwargs, add_generation_prompt=True))
         if not text.startswith(without):
             raise TemplateError("the template rewrites the assistant message once these messages follow it")
         return text[len(without) :]
 
-    def write_opening(self, arguments: Mapping[str, Any]) -> str:
+    def render_generation_prompt(self, chat_template_kwargs: Mapping[str, Any]) -> str:
         """How the template opens an assistant's message."""
-        return self._opening.write(arguments)
+        return self._generation_prompts.render(chat_template_kwargs)
 
-    def read_close(self) -> str:
+    def find_turn_end(self) -> str:
         """The text that the template writes behind an assistant message.
 
         Raises:
@@ -102,117 +112,141 @@ class TemplateWriter:
         """
         stub = [_QUESTION, build_anchor(None)]
         try:
-            text = self._template.render(stub, (), {}, is_open=False)
+            text = self._template.render(stub, (), {}, add_generation_prompt=False)
         except TemplateError:  # some templates cannot do without tools
-            text = self._template.render(stub, [TOOL], {}, is_open=False)
+            text = self._template.render(stub, [TOOL], {}, add_generation_prompt=False)
         if ANCHOR not in text:
             raise TemplateError("the template leaves the text of an assistant message out")
         return _cut(text)
 
-    def read_call_end(self) -> str:
+    def find_call_end(self) -> str:
         """The text that the template ends with when the last message calls a tool; empty where it cannot."""
         try:
-            return _cut(self._template.render([_QUESTION, build_anchor([CALL])], [TOOL], {}, is_open=False))
+            return _cut(
+                self._template.render([_QUESTION, build_anchor([CALL])], [TOOL], {}, add_generation_prompt=False)
+            )
         except TemplateError:
             return ""
 
 
-class RuleWriter:
+class HistoryTextRenderer:
     """Writes the beginning with the checkpoint's template, everything from the first assistant message by a rule.
 
     So is everything from the first system message that does not lead: the template might leave it out.
     """
 
-    def __init__(self, template: ChatTemplate, rule: HistoryRule) -> None:
+    def __init__(self, template: ChatTemplate, history_format: HistoryFormat) -> None:
         """Keep both."""
         self.template = template
-        self._rule = rule
-        self._opening = _Opening(template)
+        self._history_format = history_format
+        self._generation_prompts = _GenerationPrompts(template)
 
-    def write(
-        self, messages: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any], *, is_open: bool
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[JsonObject],
+        chat_template_kwargs: Mapping[str, Any],
+        *,
+        add_generation_prompt: bool,
     ) -> str:
         """The whole conversation."""
         split = _find_split(messages)
         if split == len(messages):
-            return self.template.render(messages, tools, arguments, is_open=is_open)
-        head = self._write_head(messages[:split], tools, arguments)
-        history = self._rule.write(messages[split:], messages[:split], arguments)
-        return head + history + (self.write_opening(arguments) if is_open else "")
+            return self.template.render(
+                messages, tools, chat_template_kwargs, add_generation_prompt=add_generation_prompt
+            )
+        head = self._render_head(messages[:split], tools, chat_template_kwargs)
+        history = self._history_format.render(messages[split:], messages[:split], chat_template_kwargs)
+        return head + history + (self.render_generation_prompt(chat_template_kwargs) if add_generation_prompt else "")
 
-    def write_suffix(
+    def render_suffix(
         self,
         earlier: Sequence[Message],
         appended: Sequence[Message],
         tools: Sequence[JsonObject],
-        arguments: Mapping[str, Any],
+        chat_template_kwargs: Mapping[str, Any],
     ) -> str:
         """The rule's text of the appended messages: tools stand in the head, so they do not matter."""
-        return self._rule.write(appended, earlier, arguments) + self.write_opening(arguments)
+        return self._history_format.render(appended, earlier, chat_template_kwargs) + self.render_generation_prompt(
+            chat_template_kwargs
+        )
 
-    def _write_head(self, head: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any]) -> str:
+    def _render_head(
+        self, head: Sequence[Message], tools: Sequence[JsonObject], chat_template_kwargs: Mapping[str, Any]
+    ) -> str:
         """The head alone. Templates may demand a user message: one is lent and taken back."""
         if any(get_role(message) == "user" for message in head):
-            return self.template.render(head, tools, arguments, is_open=False)
-        text = self.template.render([*head, _QUESTION], tools, arguments, is_open=False)
-        return text.removesuffix(self._rule.write([_QUESTION], head, arguments))
+            return self.template.render(head, tools, chat_template_kwargs, add_generation_prompt=False)
+        text = self.template.render([*head, _QUESTION], tools, chat_template_kwargs, add_generation_prompt=False)
+        return text.removesuffix(self._history_format.render([_QUESTION], head, chat_template_kwargs))
 
-    def write_opening(self, arguments: Mapping[str, Any]) -> str:
+    def render_generation_prompt(self, chat_template_kwargs: Mapping[str, Any]) -> str:
         """How the template opens an assistant's message."""
-        return self._opening.write(arguments)
+        return self._generation_prompts.render(chat_template_kwargs)
 
 
-class EncoderWriter:
+class EncoderTextRenderer:
     """Writes everything with a family's encoder."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, message_encoder: MessageEncoder) -> None:
         """Keep the encoder."""
-        self._encoder = encoder
+        self._message_encoder = message_encoder
 
-    def write(
-        self, messages: Sequence[Message], tools: Sequence[JsonObject], arguments: Mapping[str, Any], *, is_open: bool
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[JsonObject],
+        chat_template_kwargs: Mapping[str, Any],
+        *,
+        add_generation_prompt: bool,
     ) -> str:
         """The whole conversation."""
         is_head = (get_role(message) == "system" for message in messages)
         split = next((index for index, is_system in enumerate(is_head) if not is_system), len(messages))
         head, rest = messages[:split], messages[split:]
-        text = self._encoder.write_head(head, tools, arguments) + self._encoder.write(rest, head, arguments)
+        text = self._message_encoder.render_head(head, tools, chat_template_kwargs) + self._message_encoder.render(
+            rest, head, chat_template_kwargs
+        )
         last = messages[-1] if messages else None
-        return text + (self._encoder.write_opening(last, arguments) if is_open else "")
+        return text + (
+            self._message_encoder.render_generation_prompt(last, chat_template_kwargs) if add_generation_prompt else ""
+        )
 
-    def write_suffix(
+    def render_suffix(
         self,
         earlier: Sequence[Message],
         appended: Sequence[Message],
         tools: Sequence[JsonObject],
-        arguments: Mapping[str, Any],
+        chat_template_kwargs: Mapping[str, Any],
     ) -> str:
         """The encoder's text of the appended messages."""
-        text = self._encoder.write(appended, earlier, arguments)
-        return text + self._encoder.write_opening(appended[-1], arguments)
+        text = self._message_encoder.render(appended, earlier, chat_template_kwargs)
+        return text + self._message_encoder.render_generation_prompt(appended[-1], chat_template_kwargs)
 
-    def write_opening(self, arguments: Mapping[str, Any]) -> str:
+    def render_generation_prompt(self, chat_template_kwargs: Mapping[str, Any]) -> str:
         """How the encoder opens an assistant's message behind a question."""
-        return self._encoder.write_opening(_QUESTION, arguments)
+        return self._message_encoder.render_generation_prompt(_QUESTION, chat_template_kwargs)
 
 
-class _Opening:
+class _GenerationPrompts:
     """How a template opens an assistant's message, by its arguments."""
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
-        self._openings: dict[str, str] = {}
+        self._rendered: dict[str, str] = {}
 
-    def write(self, arguments: Mapping[str, Any]) -> str:
+    def render(self, chat_template_kwargs: Mapping[str, Any]) -> str:
         """The difference between a question with and without the opening."""
-        key = write_json(dict(arguments), sort_keys=True, default=repr)
-        opening = self._openings.get(key)
+        key = render_json(dict(chat_template_kwargs), sort_keys=True, default=repr)
+        opening = self._rendered.get(key)
         if opening is None:
-            closed = self._template.render([_QUESTION], (), arguments, is_open=False)
-            opening = self._template.render([_QUESTION], (), arguments, is_open=True).removeprefix(closed)
-            if len(self._openings) >= 256:  # arguments come from requests: keep the table small
-                self._openings.clear()
-            self._openings[key] = opening
+            closed = self._template.render([_QUESTION], (), chat_template_kwargs, add_generation_prompt=False)
+            opening = self._template.render(
+                [_QUESTION], (), chat_template_kwargs, add_generation_prompt=True
+            ).removeprefix(closed)
+            if len(self._rendered) >= 256:  # arguments come from requests: keep the table small
+                self._rendered.clear()
+            self._rendered[key] = opening
         return opening
 
 
