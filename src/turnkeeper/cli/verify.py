@@ -15,7 +15,7 @@ from turnkeeper.cli.options import declare, end_with_error
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.load import load
 from turnkeeper.errors import ConfigError
-from turnkeeper.rendering.checks import CheckResult, Outcome
+from turnkeeper.rendering.checks import CheckResult, Outcome, VerifyReport
 from turnkeeper.rendering.checks import verify as run_cases
 
 _STYLES = {Outcome.HOLDS: "green", Outcome.REFUSED: "dim", Outcome.DIFFERS: "bold red", Outcome.FAILS: "bold red"}

@@ -78,8 +78,8 @@ def measure_turn(turn: Turn) -> int:
     tops = sum(_PLACE_BYTES + _PAIR_BYTES * len(place) for place in completion.top_logprobs or ())
     # Matchers keep the text of a message that came in parts once more, joined.
     messages = sum(measure_value(message) + _measure_joined(message.get("content")) for message in turn.messages)
-    fields = (request.template_kwargs, request.sampling, request.forwarded, request.headers, completion.meta)
-    said = (request.dropped_fields, request.notes, turn.prompt.template_kwargs, completion.marks)
+    fields = (request.chat_template_kwargs, request.sampling, request.forwarded, request.headers, completion.meta)
+    said = (request.dropped_fields, request.notes, turn.prompt.chat_template_kwargs, completion.marks)
     names = (
         request.model,
         request.digest,

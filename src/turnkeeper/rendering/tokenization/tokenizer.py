@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds
 from turnkeeper.errors import ConfigError
-from turnkeeper.rendering.tokenization.encoder import FallbackEncoder, Encoder, HuggingFaceEncoder
+from turnkeeper.rendering.tokenization.encoder import Encoder, FallbackEncoder, HuggingFaceEncoder
 from turnkeeper.rendering.tokenization.length import LengthBound, TextTooLongError, find_bound
 
 _SPACED = " a b"

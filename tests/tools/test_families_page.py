@@ -6,8 +6,7 @@
 
 from pathlib import Path
 
-from turnkeeper.rendering.huggingface_encoder import render_families_table, render_places_table
-
+from tools.families import render_families_table, render_places_table
 from turnkeeper.rendering import FAMILIES
 from turnkeeper.rendering.placement import REMINDER
 
