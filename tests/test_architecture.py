@@ -14,7 +14,7 @@ SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
 ROWS: tuple[tuple[str, ...], ...] = (
     ("ids", "jsontypes", "errors", "choices", "fields", "passthrough", "access", "texts", "headers"),
     ("core", "matching", "rendering", "routing", "samples", "dialects"),
-    ("config", "clock", "store", "metrics", "client"),
+    ("config", "clock", "tasks", "store", "metrics", "client"),
     ("engines", "tiny"),
     ("generation",),
     ("fleet",),

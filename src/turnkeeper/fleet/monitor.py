@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from turnkeeper.clock import Clock, wait_for_any
 from turnkeeper.engines.engine import Engine, EngineReport, EngineState
 from turnkeeper.generation.gate import Gate
+from turnkeeper.tasks import Spawn, spawn_alone
 
 logger = logging.getLogger("turnkeeper.engines")
 
@@ -23,7 +24,14 @@ class EngineWatch:
     """Looks at all engines now and then, more often while something is about to change."""
 
     def __init__(
-        self, engine: Engine, gate: Gate, clock: Clock, *, interval_s: float = 2.0, alert_interval_s: float = 0.25
+        self,
+        engine: Engine,
+        gate: Gate,
+        clock: Clock,
+        *,
+        interval_s: float = 2.0,
+        alert_interval_s: float = 0.25,
+        spawn: Spawn = spawn_alone,
     ) -> None:
         """Watch the engines behind ``engine``.
 
@@ -33,12 +41,14 @@ class EngineWatch:
             clock: for the waits between looks.
             interval_s: between looks while all is quiet.
             alert_interval_s: between looks while the engines are paused, or a turn was aborted without a reason.
+            spawn: begins looks, which go on where a caller is cancelled.
         """
         self._engine = engine
         self._gate = gate
         self._clock = clock
         self._interval_s = interval_s
         self._alert_interval_s = alert_interval_s
+        self._spawn = spawn
         self._alert_until = 0.0
         self._poked = asyncio.Event()
         self._look: asyncio.Task[tuple[EngineReport, ...]] | None = None
@@ -66,7 +76,7 @@ class EngineWatch:
     async def look(self) -> tuple[EngineReport, ...]:
         """Look now; callers at the same time share one look."""
         if self._look is None or self._look.done() or self._look_told != self._gate.told_changes:
-            self._look = asyncio.create_task(self._look_once())
+            self._look = self._spawn("engine_looks", self._look_once())
             self._looks.add(self._look)
             self._look.add_done_callback(self._looks.discard)
             self._look_told = self._gate.told_changes

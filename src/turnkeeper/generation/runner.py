@@ -40,6 +40,7 @@ from turnkeeper.generation.observer import EngineObserver
 from turnkeeper.generation.progress import TurnProgress
 from turnkeeper.generation.reading import PieceReader, RunnerOptions, has_older_prefix
 from turnkeeper.routing import RoutingRows
+from turnkeeper.tasks import Spawn, spawn_alone
 
 logger = logging.getLogger("turnkeeper.engines")
 
@@ -112,6 +113,7 @@ class TurnRunner:
         *,
         parse: ParseMessage | None = None,
         decode: DecodeIds | None = None,
+        spawn: Spawn = spawn_alone,
     ) -> None:
         """Run turns.
 
@@ -123,6 +125,7 @@ class TurnRunner:
             options: what the operator decided.
             parse: reads joined ids into a message; without it, aborted turns are restarted instead of resumed.
             decode: finds stop strings that lie across the cut of a resumed turn.
+            spawn: begins the calls that tell an engine to give up a turn.
         """
         self._engine = engine
         self._gate = gate
@@ -131,6 +134,7 @@ class TurnRunner:
         self._options = options
         self._parse = parse
         self._decode = decode
+        self._spawn = spawn
         self._reader = PieceReader(options)
         self._farewells: set[asyncio.Task[None]] = set()
         self._uncounting: set[str] = set()
@@ -178,7 +182,7 @@ class TurnRunner:
     async def close(self) -> None:
         """Wait until the engine has been told of every turn that was given up."""
         while self._farewells:
-            await asyncio.gather(*self._farewells)
+            await asyncio.gather(*self._farewells, return_exceptions=True)
 
     def _choose_sink(self, on_ids: IdsSink | None, obstacle: str | None) -> IdsSink | None:
         """Deltas are held back where an abort would make the turn begin anew."""
@@ -285,7 +289,7 @@ class TurnRunner:
         return send
 
     def _say_farewell(self, rid: str) -> None:
-        task = asyncio.ensure_future(self._engine.abort(rid))
+        task = self._spawn("engine_aborts", self._engine.abort(rid))
         self._farewells.add(task)
         task.add_done_callback(self._farewells.discard)
 

@@ -4,7 +4,6 @@ Owns framing and the watch for hang-ups. Knows no routes and no dialects.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -12,6 +11,7 @@ from typing import Any, Self, TypeAlias
 from turnkeeper.access import Caller
 from turnkeeper.errors import BodyTooLargeError, RequestError, UnsupportedEncodingError
 from turnkeeper.service.waiter import ClientGoneError
+from turnkeeper.tasks import Spawn, spawn_alone
 
 Scope: TypeAlias = MutableMapping[str, Any]
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
@@ -50,8 +50,7 @@ class Exchange:
     ) -> None:
         if self._watch is not None:
             self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
+            await asyncio.wait((self._watch,))  # its failure is its supervisor's to tell
 
     @property
     def is_gone(self) -> bool:
@@ -82,9 +81,9 @@ class Exchange:
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def watch(self) -> None:
-        """Look out for a hang-up from now on; only after the body was read."""
-        self._watch = asyncio.create_task(self._wait_until_gone())
+    def watch(self, spawn: Spawn = spawn_alone) -> None:
+        """Look out for a hang-up from now on; only after the body was read. A watch that fails counts as a hang-up."""
+        self._watch = spawn("hang_up_watches", self._wait_until_gone())
 
     def call_when_gone(self, callback: Callable[[], None]) -> None:
         """Call back once the client hangs up; soon if it has. Only after ``watch``."""

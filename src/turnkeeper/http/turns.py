@@ -38,7 +38,7 @@ class TurnHandler:
         with self.service.count_request():
             body = await exchange.read_body(self.service.config.limits.max_body_bytes)
             call = self.dialect.parse_request(parse_object(body), build_context(self.service, session_id))
-            exchange.watch()
+            exchange.watch(self.service.spawn)
             response_id = self.dialect.build_response_id(self.service.draw_hex())
             waiter = await self.service.begin_turn(session_id, self._complete(call, exchange), response_id)
             exchange.call_when_gone(waiter.hang_up)

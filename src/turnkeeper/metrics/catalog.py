@@ -59,7 +59,7 @@ METRICS: tuple[MetricRow, ...] = (
     ),
     _counter("turnkeeper_errors", "Requests that ended in an error, by its code.", "code"),
     _counter("turnkeeper_limits_reached", "Requests refused because the server has all it may have.", "limit"),
-    _counter("turnkeeper_task_failures", "Failures of background tasks, each of which was started again.", "task"),
+    _counter("turnkeeper_task_failures", "Failures of background tasks, by kind.", "task"),
     _counter("turnkeeper_tokens_sampled", "Tokens that engines reported as sampled."),
     _counter("turnkeeper_tokens_dropped", "Sampled tokens that no turn holds, by reason.", "reason"),
     _counter("turnkeeper_calls_dropped", "Abandoned engine calls of unknown length, by reason.", "reason"),

@@ -41,6 +41,7 @@ from turnkeeper.service.publish import Publisher
 from turnkeeper.service.reader import SessionReader
 from turnkeeper.service.registry import Registry
 from turnkeeper.service.service import SessionService
+from turnkeeper.service.supervisor import Supervisor
 from turnkeeper.service.turns import StoreTurn, TurnService, keep_in_memory
 
 logger = logging.getLogger("turnkeeper")
@@ -122,7 +123,10 @@ def join_service(
     """
     clock = outside.clock
     gate = gate or Gate(clock)
-    watch = EngineWatch(engine, gate, clock, interval_s=config.timeouts.probe_interval_s)
+    publisher, metrics, drain = Publisher(), Metrics(), Drain(clock)
+    supervisor = Supervisor(clock, metrics)
+    spawn = supervisor.spawn
+    watch = EngineWatch(engine, gate, clock, interval_s=config.timeouts.probe_interval_s, spawn=spawn)
     runner = TurnRunner(
         engine,
         gate,
@@ -131,8 +135,8 @@ def join_service(
         _build_runner_options(config, renderer, checkpoint_config),
         parse=build_parser(renderer),
         decode=renderer.tokenizer.decode,
+        spawn=spawn,
     )
-    publisher, metrics, drain = Publisher(), Metrics(), Drain(clock)
     publisher.subscribe(lambda _, event: metrics.record(event))
     if routes is not None:
         watch.on_look = routes.note_reports
@@ -146,6 +150,7 @@ def join_service(
         context_length=_find_context_length(checkpoint_config),
         metrics=metrics,
         drain=drain,
+        spawn=spawn,
         store_turn=store_turn,
     )
     registry = Registry(
@@ -197,8 +202,10 @@ def join_service(
             limit_bytes=int(config.limits.max_memory_bytes),
             directory=config.limits.spill_directory,
             on_spilled=lambda size: logger.info("moved %d bytes of routing rows to disk", size),
+            spawn=spawn,
         ),
         drain=drain,
+        supervisor=supervisor,
         clock=clock,
         draw_bytes=outside.draw_bytes,
     )

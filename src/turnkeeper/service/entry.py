@@ -5,6 +5,7 @@ Owns the session's times, its memory account and the order of its recordings; wh
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from turnkeeper.service.footprint import (
 from turnkeeper.service.in_flight import TurnInFlight
 from turnkeeper.service.publish import Publisher
 from turnkeeper.service.settings import NewSession
+
+logger = logging.getLogger("turnkeeper.sessions")
 
 
 @dataclass(slots=True, eq=False)
@@ -162,7 +165,14 @@ class SessionEntry:
         finally:
             self._recordings -= 1
             while self._after_recording and not self.is_recording:
-                self._after_recording.pop(0)()
+                self._run_behind(self._after_recording.pop(0))
+
+    def _run_behind(self, action: Callable[[], None]) -> None:
+        """Do what waited for the recording; whatever it raises, the turn is recorded, and the other actions run."""
+        try:
+            action()
+        except Exception:
+            logger.exception("session %s: what waited for a recording failed", self.id)
 
     async def wait_until_recorded(self) -> None:
         """Wait until the turns that are being recorded now are recorded or failed."""

@@ -25,6 +25,7 @@ from turnkeeper.generation import TurnProgress
 from turnkeeper.service.footprint import measure_text
 from turnkeeper.service.losses import list_losses
 from turnkeeper.service.waiter import ClientGoneError, RecordedReply, TextDelta, Waiter
+from turnkeeper.tasks import Spawn
 
 if TYPE_CHECKING:
     from turnkeeper.service.entry import SessionEntry
@@ -67,7 +68,9 @@ ABANDONABLE = frozenset({TurnState.RENDERING, TurnState.GENERATING, TurnState.HE
 class TurnInFlight:
     """One turn from ``begin`` to its record or its end."""
 
-    def __init__(self, entry: "SessionEntry", pending: PendingTurn, *, response_id: str, grace_s: float) -> None:
+    def __init__(
+        self, entry: "SessionEntry", pending: PendingTurn, *, response_id: str, grace_s: float, spawn: Spawn
+    ) -> None:
         """Register the turn with its session.
 
         Args:
@@ -75,6 +78,7 @@ class TurnInFlight:
             pending: what the session resolved the request to.
             response_id: the id under which the reply will be delivered.
             grace_s: how long the turn is kept while no client waits for it.
+            spawn: begins the turn's own tasks.
         """
         self.entry = entry
         self.pending = pending
@@ -93,6 +97,7 @@ class TurnInFlight:
         self.task: asyncio.Task[None] | None = None
         """Takes the turn from its engine call to its end; None before."""
         self._grace_s = grace_s
+        self._spawn = spawn
         self._waiters: list[Waiter] = []
         self._ready = asyncio.Event()
         self._timer: asyncio.Task[None] | None = None
@@ -140,7 +145,7 @@ class TurnInFlight:
     def note_hang_up(self) -> None:
         """A client left: without any other the turn is kept for the reconnect grace."""
         if self.state in ABANDONABLE and not self.has_waiters and self._timer is None:
-            self._timer = asyncio.create_task(self._expire())
+            self._timer = self._spawn("reconnect_grace", self._expire())
 
     async def wait_for_client(self) -> None:
         """Wait until a client is ready for the reply."""
@@ -160,8 +165,14 @@ class TurnInFlight:
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Begin the engine call; ``work`` takes the turn to its end."""
         self._move(TurnState.GENERATING)
-        self.task = asyncio.create_task(work)
+        self.task = self._spawn("turns", work)
+        self.task.add_done_callback(self._note_task_end)
         return self.task
+
+    def _note_task_end(self, task: asyncio.Task[None]) -> None:
+        """Let no client wait for a turn whose task failed in a way that nobody foresaw."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._refuse_all(error if isinstance(error, Exception) else RuntimeError("the turn's task failed"))
 
     def hold(self, reply: AgentReply) -> None:
         """The reply is complete: hold it for the clients."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from turnkeeper.errors import CapacityError
 from turnkeeper.service.entry import MemoryAccount, SessionEntry
 from turnkeeper.service.spill import spill
+from turnkeeper.tasks import Spawn, spawn_alone
 
 logger = logging.getLogger("turnkeeper.memory")
 
@@ -21,6 +22,7 @@ class MemoryKeeper:
         limit_bytes: int,
         directory: str | None,
         on_spilled: Callable[[int], None],
+        spawn: Spawn = spawn_alone,
     ) -> None:
         """Watch.
 
@@ -29,11 +31,13 @@ class MemoryKeeper:
             limit_bytes: what their turns may take in memory.
             directory: where rows go; None for the system's folder of temporary files.
             on_spilled: told how many bytes moved to disk.
+            spawn: begins the moves in the background.
         """
         self.account = account
         self._limit_bytes = limit_bytes
         self._directory = directory
         self._on_spilled = on_spilled
+        self._spawn = spawn
         self._task: asyncio.Task[None] | None = None
 
     def check_room(self) -> None:
@@ -55,7 +59,7 @@ class MemoryKeeper:
     def relieve(self) -> None:
         """Begin to move rows to disk if memory is short and nothing is being moved."""
         if self.account.used_bytes >= self._limit_bytes and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._relieve())
+            self._task = self._spawn("memory_relief", self._relieve())
 
     async def settle(self) -> None:
         """Wait until what is being moved is on disk."""

@@ -42,6 +42,7 @@ from turnkeeper.service.settings import NewSession
 from turnkeeper.service.supervisor import Supervisor
 from turnkeeper.service.turns import TurnService
 from turnkeeper.service.waiter import Waiter
+from turnkeeper.tasks import Spawn
 
 logger = logging.getLogger("turnkeeper.sessions")
 
@@ -92,6 +93,7 @@ class SessionService:
         encoders: EncoderKeeper,
         memory: MemoryKeeper,
         drain: Drain,
+        supervisor: Supervisor,
         clock: Clock,
         draw_bytes: Callable[[int], bytes],
     ) -> None:
@@ -115,7 +117,8 @@ class SessionService:
         self._clock = clock
         self._requests = 0
         self._keys = KeyRing(config.server.api_key, draw_bytes)
-        self._supervisor = Supervisor(clock, metrics)
+        self._supervisor = supervisor
+        self.spawn: Spawn = supervisor.spawn
         self._watch_gauges()
         registry.on_expire = partial(self._close, reason=EXPIRED)
 

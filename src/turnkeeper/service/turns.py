@@ -34,6 +34,7 @@ from turnkeeper.service.plan import GenerationPlan, plan_generation
 from turnkeeper.service.prompt import join_prompt, render_prompt
 from turnkeeper.service.request import ResolvedRequest, decide_retry, resolve_request
 from turnkeeper.service.waiter import RecordedReply, TextDelta, Waiter
+from turnkeeper.tasks import Spawn
 
 logger = logging.getLogger("turnkeeper.turns")
 
@@ -59,6 +60,7 @@ class TurnService:
         context_length: int | None,
         metrics: Metrics,
         drain: Drain,
+        spawn: Spawn,
         store_turn: StoreTurn = keep_in_memory,
     ) -> None:
         self._runner = runner
@@ -69,6 +71,7 @@ class TurnService:
         self._context_length = context_length
         self._metrics = metrics
         self._drain = drain
+        self._spawn = spawn
         self._store_turn = store_turn
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -94,7 +97,7 @@ class TurnService:
         self._drain.check("turns")
         pending = entry.session.begin(resolved.request, at=entry.clock.unix(), query=resolved.query)
         grace_s = self._config.timeouts.reconnect_grace_s
-        turn = TurnInFlight(entry, pending, response_id=response_id, grace_s=grace_s)
+        turn = TurnInFlight(entry, pending, response_id=response_id, grace_s=grace_s, spawn=self._spawn)
         waiter = turn.join()
         try:
             plan = await self._plan(turn, resolved)
