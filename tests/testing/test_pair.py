@@ -61,7 +61,7 @@ async def test_a_worker_alone_refuses() -> None:
         status, reply = await call("POST", f"{url}/generate", BODY)
         _, info = await call("GET", f"{url}/model_info")
     assert status == 400
-    assert "without bootstrap room id" in reply["message"]
+    assert "without bootstrap room id" in reply["error"]["message"]
     assert info["disaggregation_mode"] == "decode"
 
 

@@ -23,11 +23,13 @@ import uvloop
 from turnkeeper.bench.rows import RowSource, build_rows
 from turnkeeper.bench.workload import CALL_ID, CannedReply
 from turnkeeper.routing import RoutingShape
+from turnkeeper.tiny import wire
 
 Piece: TypeAlias = bytes | memoryview
 
 VERSION = "1"
 _CALL_ID = CALL_ID.encode()
+_CHAT = wire.CHAT.encode()
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _MARK = b'"@"'
 """Where the numbers go in a canned reply."""
@@ -54,7 +56,7 @@ class MockEngine:
 
     def answer(self, path: bytes, body: bytes) -> list[Piece]:
         """The reply to one request, in pieces."""
-        if path.startswith(b"/v1/chat/completions"):
+        if path.startswith(_CHAT):
             return self._generate(body)
         if path.startswith(b"/bench"):
             self.delay_s = float(orjson.loads(body)["delay_s"])
@@ -98,25 +100,27 @@ def build_canned(reply: CannedReply) -> Canned:
         {"token": text, "bytes": list(text.encode()), "logprob": logprob, "top_logprobs": []}
         for text, logprob in zip(reply.texts, logprobs, strict=True)
     ]
-    meta = {
-        "id": "bench",
-        "finish_reason": {"type": "stop", "matched": reply.ids[-1]},
-        "completion_tokens": len(reply.ids),
-        "cached_tokens": 0,
-        "weight_version": VERSION,
-        "e2e_latency": 0.1,
-        "output_token_logprobs": [[logprob, token, None] for logprob, token in zip(logprobs, reply.ids, strict=True)],
-        "prompt_tokens": "@",
-    }
-    choice = {
-        "index": 0,
-        "message": {"reasoning_content": None, **reply.message},
-        "logprobs": {"content": tokens},
-        "finish_reason": "tool_calls",
-        "matched_stop": None,
-        "meta_info": meta,
-    }
-    body = orjson.dumps({"id": "bench", "object": "chat.completion", "model": "mock", "choices": [choice]})
+    meta = wire.MetaInfo(
+        id="bench",
+        finish_reason={"type": "stop", "matched": reply.ids[-1]},
+        completion_tokens=len(reply.ids),
+        weight_version=VERSION,
+        e2e_latency=0.1,
+        prompt_tokens=0,
+        cached_tokens=0,
+        output_token_logprobs=list(zip(logprobs, reply.ids, strict=True)),
+    )
+    value = wire.build_chat_reply(
+        rid="bench",
+        created=1_700_000_000,
+        model="mock",
+        message={"reasoning_content": None, **reply.message},
+        finish_reason="tool_calls",
+        matched_stop=None,
+        logprobs={"content": tokens},
+        meta_info={**meta.to_json(), "prompt_tokens": "@"},
+    )
+    body = orjson.dumps(value)
     head, _, rest = body.partition(_CALL_ID)
     middle, _, tail = rest.rpartition(_MARK)
     return Canned(head=head, middle=middle, tail=tail.removesuffix(b"}}]}"), reply_tokens=len(reply.ids))

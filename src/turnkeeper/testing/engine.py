@@ -33,12 +33,12 @@ from turnkeeper.testing.script import (
     Sampled,
     ScriptedReply,
     build_chat_reply,
-    build_generate_reply,
     build_meta,
     build_sampled,
     build_stream,
     dump_reply,
 )
+from turnkeeper.tiny import wire
 
 Respond = Callable[["RecordedRequest"], ScriptedReply]
 """Makes the reply to a call from the call."""
@@ -211,7 +211,7 @@ class ScriptedEngine:
 
     def is_generation(self, path: str) -> bool:
         """Whether a route takes an entry of the script."""
-        return path in ("/v1/chat/completions", "/generate")
+        return path in (wire.CHAT, wire.GENERATE)
 
     def answer_control(self, request: RecordedRequest) -> Answer:
         """The answer of any other route."""
@@ -253,7 +253,7 @@ class ScriptedEngine:
         problem = self.find_problem(asked)
         if problem is None:
             return None
-        return Answer(status=400, body=orjson.dumps({"object": "error", "message": problem, "code": 400}))
+        return Answer(status=400, body=orjson.dumps(wire.build_error(request.path, problem)))
 
     def find_problem(self, body: JsonObject) -> str | None:
         """Why a generate call is refused with a 400; None when it is not."""
@@ -261,14 +261,8 @@ class ScriptedEngine:
         if not isinstance(ids, list) or not ids:
             return "neither input_ids nor messages"
         count = len(cast(list[object], ids))
-        if count >= self.context_length:
-            return (
-                f"The input ({count} tokens) is longer than the model's context length ({self.context_length} tokens)."
-            )
         start: object = body.get("routed_experts_start_len", 0)
-        if not isinstance(start, int) or not 0 <= start <= count:
-            return f"routed_experts_start_len must be in [0, {count}], got {start}"
-        return None
+        return wire.explain_length(count, self.context_length) or wire.explain_rows_start(start, count)
 
     async def _watch(self, call: _InFlight, receive: Callable[[], Awaitable[Any]]) -> None:
         """A client that goes away aborts its call."""
@@ -324,7 +318,7 @@ class ScriptedEngine:
 
     def stream(self, request: RecordedRequest, value: JsonObject, chunk_ids: int) -> bytes | None:
         """The reply as an event stream, where one was asked for; None for a plain body."""
-        if request.path != "/generate" or not request.json.get("stream"):
+        if request.path != wire.GENERATE or not request.json.get("stream"):
             return None
         return build_stream(value, chunk_ids, is_incremental=self.is_incremental)
 
@@ -333,8 +327,8 @@ class ScriptedEngine:
     ) -> JsonObject:
         """The reply's body, as the route that was called spells it."""
         text = reply.text or ""
-        if request.path == "/generate":
-            return build_generate_reply(sampled, meta, text=text)
+        if request.path == wire.GENERATE:
+            return wire.build_generate_reply(text=text, ids=sampled.ids, meta_info=meta)
         return build_chat_reply(asked, reply, sampled, meta, text=text)
 
     # Control routes: what they do to the script's state, and what SGLang answers.

@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.testing.engine import Answer, RecordedRequest, ScriptedEngine, read_request, send_answer, serve_lifespan
-from turnkeeper.testing.script import MoeShape, ScriptedReply, encode_payload
+from turnkeeper.testing.script import MoeShape, ScriptedReply
+from turnkeeper.tiny.wire import CHAT, GENERATE, encode_rows
 
-ROUTES = ("/v1/chat/completions", "/generate")
+ROUTES = (CHAT, GENERATE)
 _ROOM = "bootstrap_room"
 
 
@@ -54,7 +55,7 @@ class ScriptedWorker(ScriptedEngine):
             rows = read_rows(meta["routed_experts"], self.moe)
             count = max(0, len(asked["input_ids"]) - asked.get("routed_experts_start_len", 0))
             rows[:count] = self._find_old_rows(count, self.moe)
-            meta = {**meta, "routed_experts": encode_payload(rows)}
+            meta = {**meta, "routed_experts": encode_rows(rows)}
         return super().render(request, asked, reply, sampled, meta)
 
     def _find_old_rows(self, count: int, moe: MoeShape) -> NDArray[np.int32]:
@@ -118,7 +119,7 @@ class PairRouter:
         if "routed_experts" in theirs:
             before, after = (read_rows(meta["routed_experts"], self._moe) for meta in (ours, theirs))
             count = max(0, len(request.json["input_ids"]) - request.json.get("routed_experts_start_len", 0))
-            theirs["routed_experts"] = encode_payload(np.concatenate([before[:count], after[count:]]))
+            theirs["routed_experts"] = encode_rows(np.concatenate([before[:count], after[count:]]))
         return Answer(body=orjson.dumps(second))
 
 

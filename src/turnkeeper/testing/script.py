@@ -1,7 +1,7 @@
 """What a scripted engine says: one `ScriptedReply` per generate call, and the bodies made of it.
 
-Pure. Knows SGLang's reply layout and how routing rows are spelled; knows no sockets. The rows are a function of the
-tokens, so a test can say what every row of a path must be: `scripted_rows`.
+Pure. `turnkeeper.tiny.wire` says how SGLang spells a reply. The rows are a function of the tokens, so that a test can
+say what every row of a path must be: `scripted_rows`.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import orjson
-import pybase64
 from numpy.typing import NDArray
 
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.tiny import wire
 
 DEFAULT_STOP_ID = 2
 """The stop token of default replies."""
@@ -87,9 +87,8 @@ def scripted_rows(
     return ((base_RL[:, :, None] + np.arange(topk)) % experts).astype(np.int32)
 
 
-def encode_payload(rows: NDArray[np.int32]) -> str:
-    """Base64 of the raw little-endian int32 bytes; the empty string for no rows."""
-    return pybase64.b64encode(np.ascontiguousarray(rows, dtype="<i4").tobytes()).decode()
+encode_payload = wire.encode_rows
+"""Spells the rows of a reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,37 +136,34 @@ def build_meta(
 ) -> JsonObject:
     """``meta_info`` for a request body with ``input_ids``."""
     prompt: list[int] = request["input_ids"]
-    meta: JsonObject = {
-        "id": rid,
-        "finish_reason": {"type": sampled.finish_reason},
-        "prompt_tokens": len(prompt),
-        "completion_tokens": len(sampled.ids),
-        "cached_tokens": reply.cached_tokens,
-        "output_token_logprobs": [[lp, i, None] for lp, i in zip(sampled.logprobs, sampled.ids, strict=False)],
-        "weight_version": reply.weight_version or version,
-        "e2e_latency": 0.25,
-    }
-    if reply.spans:
-        meta["weight_versions"] = [{"version": v, "start": a, "end": b} for v, a, b in reply.spans]
-    if reply.num_retractions:
-        meta["num_retractions"] = reply.num_retractions
+    has_run = not sampled.is_waiting_abort
+    info = wire.MetaInfo(
+        id=rid,
+        finish_reason={"type": sampled.finish_reason},
+        completion_tokens=len(sampled.ids),
+        weight_version=reply.weight_version or version,
+        weight_versions=reply.spans or None,
+        num_retractions=reply.num_retractions or None,
+        e2e_latency=0.25,
+        prompt_tokens=len(prompt) if has_run else None,
+        cached_tokens=reply.cached_tokens if has_run else None,
+        output_token_logprobs=list(zip(sampled.logprobs, sampled.ids, strict=False)),
+    )
+    meta = info.to_json()
     if moe is not None:
-        meta |= _build_rows(request, [*prompt, *sampled.ids], reply.rows_salt, moe)
-    if sampled.is_waiting_abort:
-        for name in ("prompt_tokens", "cached_tokens", "routed_experts"):
-            meta.pop(name, None)
+        meta |= _build_rows(request, [*prompt, *sampled.ids], reply.rows_salt, moe, has_run=has_run)
     meta |= reply.meta
     return {name: value for name, value in meta.items() if value is not None}
 
 
-def _build_rows(request: JsonObject, path: list[int], salt: int, moe: MoeShape) -> JsonObject:
+def _build_rows(request: JsonObject, path: list[int], salt: int, moe: MoeShape, *, has_run: bool) -> JsonObject:
     def make(start: int) -> str:
         return encode_payload(
             scripted_rows(path, layers=moe.layers, topk=moe.topk, experts=moe.experts, start=start, salt=salt)
         )
 
     fields: JsonObject = {}
-    if request.get("return_routed_experts"):
+    if request.get("return_routed_experts") and has_run:
         fields["routed_experts"] = make(request.get("routed_experts_start_len", 0))
     if request.get("return_indexer_topk"):
         fields |= {"indexer_topk": make(0), "indexer_topk_num_layers": moe.layers}
@@ -178,39 +174,24 @@ def build_chat_reply(
     request: JsonObject, reply: ScriptedReply, sampled: Sampled, meta: JsonObject, *, text: str
 ) -> JsonObject:
     """The body of ``/v1/chat/completions``, with just the members that the request asked for."""
-    message: JsonObject = {"role": "assistant", "content": text, "reasoning_content": reply.reasoning}
-    if reply.tool_calls:
-        message["tool_calls"] = [{"index": i, **call} for i, call in enumerate(reply.tool_calls)]
     matched = reply.matched_stop
     if matched is None and sampled.finish_reason in ("stop", "tool_calls") and sampled.ids:
         matched = sampled.ids[-1]
-    choice: JsonObject = {
-        "index": 0,
-        "message": message,
-        "logprobs": {"content": []} if request.get("logprobs") else None,
-        "finish_reason": sampled.finish_reason,
-        "matched_stop": matched,
-    }
-    if request.get("return_meta_info"):
-        choice["meta_info"] = meta
-    prompt_tokens = len(request["input_ids"])
-    return {
-        "id": meta.get("id"),
-        "object": "chat.completion",
-        "created": 1_700_000_000,
-        "model": "scripted",
-        "choices": [choice],
-        "usage": {
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": len(sampled.ids),
-            "total_tokens": prompt_tokens + len(sampled.ids),
-        },
-    }
-
-
-def build_generate_reply(sampled: Sampled, meta: JsonObject, *, text: str) -> JsonObject:
-    """The body of ``/generate``."""
-    return {"text": text, "output_ids": list(sampled.ids), "meta_info": meta}
+    return wire.build_chat_reply(
+        rid=meta.get("id"),
+        created=1_700_000_000,
+        model="scripted",
+        message=wire.build_message(text, reply.reasoning, reply.tool_calls),
+        finish_reason=sampled.finish_reason,
+        matched_stop=matched,
+        logprobs={"content": []} if request.get("logprobs") else None,
+        meta_info=meta if request.get("return_meta_info") else None,
+        usage=wire.build_usage(
+            prompt_tokens=len(request["input_ids"]),
+            completion_tokens=len(sampled.ids),
+            cached_tokens=reply.cached_tokens,
+        ),
+    )
 
 
 def build_stream(value: JsonObject, chunk_ids: int, *, is_incremental: bool) -> bytes:
@@ -225,8 +206,8 @@ def build_stream(value: JsonObject, chunk_ids: int, *, is_incremental: bool) -> 
             part = {name: item for name, item in part.items() if name != "routed_experts"} | {"finish_reason": None}
         else:
             part["completion_tokens"] = meta["completion_tokens"]
-        events.append(b"data: " + dump_reply({**value, "output_ids": ids[start:stop], "meta_info": part}) + b"\n\n")
-    return b"".join([*events, b"data: [DONE]\n\n"])
+        events.append(wire.frame_event(dump_reply({**value, "output_ids": ids[start:stop], "meta_info": part})))
+    return b"".join([*events, wire.DONE_EVENT])
 
 
 def dump_reply(value: JsonObject) -> bytes:

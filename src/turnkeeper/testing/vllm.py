@@ -12,6 +12,7 @@ import pybase64
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.testing.engine import Answer, RecordedRequest, ScriptedEngine
 from turnkeeper.testing.script import Sampled, ScriptedReply, dump_reply, scripted_rows
+from turnkeeper.tiny.wire import DONE_EVENT, frame_event
 
 GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
 _EVENT_STREAM = (("content-type", "text/event-stream; charset=utf-8"),)
@@ -120,7 +121,7 @@ class ScriptedVllm(ScriptedEngine):
         refusal = self._find_refusal(request, len(asked["input_ids"]), asked["routed_experts_start_len"])
         if refusal is None or not request.json.get("stream") or request.path != GENERATE:
             return refusal
-        return Answer(body=b"data: " + refusal.body + b"\n\ndata: [DONE]\n\n", headers=_EVENT_STREAM)
+        return Answer(body=frame_event(refusal.body) + DONE_EVENT, headers=_EVENT_STREAM)
 
     def _find_refusal(self, request: RecordedRequest, prompt: int, start: int) -> Answer | None:
         limit = self.context_length
@@ -160,7 +161,7 @@ class ScriptedVllm(ScriptedEngine):
             chunks.append({**top, **no_usage, "choices": [part]})
         if (request.json.get("stream_options") or {}).get("include_usage"):
             chunks.append({**top, "choices": [], "usage": value["usage"]})
-        return b"".join([*(b"data: " + dump_reply(chunk) + b"\n\n" for chunk in chunks), b"data: [DONE]\n\n"])
+        return b"".join([*(frame_event(dump_reply(chunk)) for chunk in chunks), DONE_EVENT])
 
     def render(
         self, request: RecordedRequest, asked: JsonObject, reply: ScriptedReply, sampled: Sampled, meta: JsonObject

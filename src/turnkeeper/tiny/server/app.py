@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -18,14 +17,15 @@ from starlette.routing import Route
 
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.tiny import wire
 from turnkeeper.tiny.engine import TinyEngine
 from turnkeeper.tiny.scheduler import Delta, EngineRequest, OutputTokens, Result
-from turnkeeper.tiny.server.asgi import DONE, EventStream, encode_event, reply, wait_for_reply
+from turnkeeper.tiny.server.asgi import EventStream, encode_event, reply, wait_for_reply
 from turnkeeper.tiny.server.chat import ChatCall, build_chat_reply, parse_chat
 from turnkeeper.tiny.server.chat_stream import ChunkWriter
 from turnkeeper.tiny.server.control import MODEL_NAME, ControlRoutes
 from turnkeeper.tiny.server.fields import parse_body
-from turnkeeper.tiny.server.generate import GenerateCall, MetaOptions, build_meta_info, encode_logprobs, parse_generate
+from turnkeeper.tiny.server.generate import GenerateCall, MetaOptions, build_chunk_info, build_meta_info, parse_generate
 
 
 def build_app(engine: TinyEngine) -> Starlette:
@@ -41,8 +41,8 @@ def build_app(engine: TinyEngine) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/generate", GenerateRoute(engine).handle, methods=["POST", "PUT"]),
-            Route("/v1/chat/completions", ChatRoute(engine).handle, methods=["POST"]),
+            Route(wire.GENERATE, GenerateRoute(engine).handle, methods=["POST", "PUT"]),
+            Route(wire.CHAT, ChatRoute(engine).handle, methods=["POST"]),
             *ControlRoutes(engine).build_routes(),
         ],
         exception_handlers={RequestError: _refuse},
@@ -51,18 +51,11 @@ def build_app(engine: TinyEngine) -> Starlette:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """A 400 in SGLang's two shapes: nested on its native route, flat elsewhere."""
+    """A refusal, as the route that was called spells it."""
     assert isinstance(error, RequestError)
-    if request.url.path == "/generate":
-        return reply({"error": {"message": str(error)}}, error.http_status)
-    payload = {
-        "object": "error",
-        "message": str(error),
-        "type": "BadRequestError",
-        "param": error.facts.get("param"),
-        "code": error.http_status,
-    }
-    return reply(payload, error.http_status)
+    status = error.http_status
+    payload = wire.build_error(request.url.path, str(error), status=status, param=error.facts.get("param"))
+    return reply(payload, status)
 
 
 class GenerateRoute:
@@ -100,7 +93,7 @@ class GenerateRoute:
                 else:
                     text, tokens = text + update.text, tokens + update.tokens
                     yield encode_event(_build_chunk(call, text, tokens, update))
-        yield DONE
+        yield wire.DONE_EVENT
 
 
 class ChatRoute:
@@ -134,7 +127,7 @@ class ChatRoute:
             async for update in updates:
                 for chunk in writer.write(update):
                     yield encode_event(chunk)
-        yield DONE
+        yield wire.DONE_EVENT
 
 
 def _keep_routing_key(request: EngineRequest, headers: Headers) -> EngineRequest:
@@ -148,18 +141,9 @@ def _restrict(meta: MetaOptions, engine: TinyEngine) -> MetaOptions:
 
 def _build_reply(call: GenerateCall, result: Result, started: float) -> JsonObject:
     meta = build_meta_info(result, call.meta, time.monotonic() - started)
-    return {"text": result.text, "output_ids": list(result.tokens.ids), "meta_info": meta}
+    return wire.build_generate_reply(text=result.text, ids=result.tokens.ids, meta_info=meta.to_json())
 
 
 def _build_chunk(call: GenerateCall, text: str, tokens: OutputTokens, delta: Delta) -> JsonObject:
-    meta: dict[str, Any] = {
-        "id": call.request.rid,
-        "finish_reason": None,
-        "prompt_tokens": len(call.request.prompt_ids),
-        "completion_tokens": len(tokens.ids),
-        "cached_tokens": delta.cached_tokens,
-        "weight_version": delta.weight_version,
-    }
-    if call.meta.has_logprobs:
-        meta |= encode_logprobs(tokens)
-    return {"text": text, "output_ids": list(tokens.ids), "meta_info": meta}
+    meta = build_chunk_info(call.request, call.meta, delta, tokens)
+    return wire.build_generate_reply(text=text, ids=tokens.ids, meta_info=meta.to_json())

@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-_Value = TypeVar("_Value")
+from turnkeeper.tiny.wire import frame_event
 
-DONE = b"data: [DONE]\n\n"
+_Value = TypeVar("_Value")
 
 
 def encode_event(payload: Any) -> bytes:
-    """One server-sent event."""
-    return b"data: " + orjson.dumps(payload) + b"\n\n"
+    """One server-sent event of JSON."""
+    return frame_event(orjson.dumps(payload))
 
 
 def reply(payload: Any, status: int = 200) -> Response:

@@ -8,6 +8,7 @@ from typing import Any
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import ParsedToolCall
+from turnkeeper.tiny import wire
 from turnkeeper.tiny.codec import ChatCodec
 from turnkeeper.tiny.model import TinyShape
 from turnkeeper.tiny.scheduler import EngineRequest, FinishKind, OutputTokens, Result, SamplingParams, Vocabulary
@@ -114,26 +115,17 @@ def build_chat_reply(
     reader.feed(result.text)
     reader.finish()
     reply = reader.reply
-    message: JsonObject = {"role": "assistant", "content": reply.content, "reasoning_content": reply.reasoning}
-    if reply.tool_calls:
-        message["tool_calls"] = encode_tool_calls(reply.tool_calls)
-    choice: JsonObject = {
-        "index": 0,
-        "message": message,
-        "logprobs": encode_choice_logprobs(result.tokens, texts) if call.meta.has_logprobs else None,
-        "finish_reason": name_finish(result, has_calls=bool(reply.tool_calls)),
-        "matched_stop": result.finish.matched,
-    }
-    if call.has_meta_info:
-        choice["meta_info"] = build_meta_info(result, call.meta, latency_s)
-    return {
-        "id": call.request.rid,
-        "object": "chat.completion",
-        "created": call.created,
-        "model": call.model,
-        "choices": [choice],
-        "usage": build_usage(result),
-    }
+    return wire.build_chat_reply(
+        rid=call.request.rid,
+        created=call.created,
+        model=call.model,
+        message=wire.build_message(reply.content, reply.reasoning, encode_tool_calls(reply.tool_calls)),
+        finish_reason=name_finish(result, has_calls=bool(reply.tool_calls)),
+        matched_stop=result.finish.matched,
+        logprobs=encode_choice_logprobs(result.tokens, texts) if call.meta.has_logprobs else None,
+        meta_info=build_meta_info(result, call.meta, latency_s).to_json() if call.has_meta_info else None,
+        usage=count_usage(result),
+    )
 
 
 def name_finish(result: Result, *, has_calls: bool) -> str:
@@ -141,27 +133,24 @@ def name_finish(result: Result, *, has_calls: bool) -> str:
     return "tool_calls" if has_calls and result.finish.kind is FinishKind.STOP else result.finish.kind
 
 
-def build_usage(result: Result) -> JsonObject:
-    """Token counts."""
-    count = len(result.tokens.ids)
-    return {
-        "prompt_tokens": result.prompt_tokens,
-        "completion_tokens": count,
-        "total_tokens": result.prompt_tokens + count,
-        "prompt_tokens_details": {"cached_tokens": result.cached_tokens or 0},
-    }
+def count_usage(result: Result) -> JsonObject:
+    """The token counts of a finished request."""
+    return wire.build_usage(
+        prompt_tokens=result.prompt_tokens,
+        completion_tokens=len(result.tokens.ids),
+        cached_tokens=result.cached_tokens or 0,
+    )
 
 
-def encode_tool_calls(calls: Sequence[ParsedToolCall], start: int = 0) -> list[JsonObject]:
-    """Tool calls with fresh ids, numbered from `start`."""
+def encode_tool_calls(calls: Sequence[ParsedToolCall]) -> list[JsonObject]:
+    """Tool calls as chat completions have them, with fresh ids where a call has none."""
     return [
         {
             "id": call.id or f"call_{uuid.uuid4().hex[:24]}",
-            "index": index,
             "type": "function",
             "function": {"name": call.name, "arguments": call.arguments},
         }
-        for index, call in enumerate(calls, start)
+        for call in calls
     ]
 
 

@@ -14,7 +14,8 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import ReplyDelta
 from turnkeeper.tiny.codec import ChatCodec
 from turnkeeper.tiny.scheduler import Delta, OutputTokens, Result, Update, Vocabulary
-from turnkeeper.tiny.server.chat import ChatCall, build_usage, encode_choice_logprobs, encode_tool_calls, name_finish
+from turnkeeper.tiny.server.chat import ChatCall, count_usage, encode_choice_logprobs, encode_tool_calls, name_finish
+from turnkeeper.tiny.wire import number_calls
 
 
 class ChunkWriter:
@@ -39,7 +40,7 @@ class ChunkWriter:
         yield from self._write_tokens(self._reader.finish(), OutputTokens())
         yield self._end(update)
         if self._call.has_usage_chunk:
-            yield {**self._envelope(), "choices": [], "usage": build_usage(update)}
+            yield {**self._envelope(), "choices": [], "usage": count_usage(update)}
 
     def _write_tokens(self, delta: ReplyDelta, tokens: OutputTokens) -> Iterator[JsonObject]:
         members = self._encode(delta)
@@ -54,7 +55,7 @@ class ChunkWriter:
         if delta.content:
             members["content"] = delta.content
         if delta.tool_calls:
-            members["tool_calls"] = encode_tool_calls(delta.tool_calls, self._calls)
+            members["tool_calls"] = number_calls(encode_tool_calls(delta.tool_calls), self._calls)
             self._calls += len(delta.tool_calls)
         return members
 

@@ -1,20 +1,19 @@
-"""SGLang's native wire: ``/generate`` bodies in, replies and ``meta_info`` out.
+"""SGLang's native route: ``/generate`` bodies in, ``meta_info`` out, by the shapes of `turnkeeper.tiny.wire`.
 
-Knows JSON shapes. Knows no HTTP and no chat.
+Knows no HTTP and no chat.
 """
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import pybase64
 
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.tiny.model import TinyShape
-from turnkeeper.tiny.scheduler import EngineRequest, Finish, FinishKind, OutputTokens, Result, SamplingParams
+from turnkeeper.tiny.scheduler import Delta, EngineRequest, Finish, FinishKind, OutputTokens, Result, SamplingParams
 from turnkeeper.tiny.server.fields import Fields
+from turnkeeper.tiny.wire import MetaInfo, explain_length, explain_rows_start
 
 DEFAULT_NEW_TOKENS = 128
 """What ``/generate`` samples at most, when the request does not say."""
@@ -114,16 +113,14 @@ def require_one(fields: Fields) -> None:
 def check_length(prompt_tokens: int, max_new_tokens: int | None, shape: TinyShape) -> None:
     """Refuse what the model's positions cannot hold, before anything is queued."""
     limit = shape.max_position_embeddings
-    if prompt_tokens >= limit:
-        raise RequestError(
-            f"the prompt has {prompt_tokens} tokens, the model's context length is {limit} tokens", limit_tokens=limit
+    problem = explain_length(prompt_tokens, limit)
+    if problem is None and max_new_tokens is not None and prompt_tokens + max_new_tokens > limit:
+        problem = (
+            f"The prompt's {prompt_tokens} tokens and {max_new_tokens} new ones exceed the model's context length of "
+            f"{limit} tokens."
         )
-    if max_new_tokens is not None and prompt_tokens + max_new_tokens > limit:
-        raise RequestError(
-            f"the prompt's {prompt_tokens} tokens and {max_new_tokens} new ones exceed the model's context length of "
-            f"{limit} tokens",
-            limit_tokens=limit,
-        )
+    if problem is not None:
+        raise RequestError(problem, limit_tokens=limit)
 
 
 def parse_rows_start(fields: Fields, prompt_tokens: int) -> int | None:
@@ -133,36 +130,46 @@ def parse_rows_start(fields: Fields, prompt_tokens: int) -> int | None:
         RequestError: a start outside the prompt.
     """
     start = fields.integer("routed_experts_start_len", 0) or 0
-    if not 0 <= start <= prompt_tokens:
-        raise RequestError(
-            f"routed_experts_start_len must lie in [0, {prompt_tokens}], the prompt's length; got {start}",
-            param="routed_experts_start_len",
-        )
+    problem = explain_rows_start(start, prompt_tokens)
+    if problem is not None:
+        raise RequestError(problem, param="routed_experts_start_len")
     return start if fields.flag("return_routed_experts") else None
 
 
-def build_meta_info(result: Result, options: MetaOptions, latency_s: float) -> JsonObject:
+def build_meta_info(result: Result, options: MetaOptions, latency_s: float) -> MetaInfo:
     """The ``meta_info`` of a finished request.
 
     A request that ended while it waited has neither ``prompt_tokens`` and ``cached_tokens`` nor rows.
     """
-    meta: JsonObject = {
-        "id": result.rid,
-        "finish_reason": encode_finish(result.finish, len(result.tokens.ids)),
-        "completion_tokens": len(result.tokens.ids),
-        "weight_version": result.weight_version,
-        "weight_versions": [{"version": s.version, "start": s.start, "end": s.end} for s in result.spans],
-        "num_retractions": result.num_retractions,
-        "e2e_latency": latency_s,
-    }
-    if result.cached_tokens is not None:
-        meta |= {"prompt_tokens": result.prompt_tokens, "cached_tokens": result.cached_tokens}
-    if options.has_logprobs:
-        meta |= encode_logprobs(result.tokens)
-    if options.rows_start is not None and result.experts is not None:
-        rows = result.experts[options.rows_start :].astype("<i4")
-        meta["routed_experts"] = pybase64.b64encode(rows.tobytes()).decode()
-    return meta
+    has_run, has_rows = result.cached_tokens is not None, options.rows_start is not None
+    return MetaInfo(
+        id=result.rid,
+        finish_reason=encode_finish(result.finish, len(result.tokens.ids)),
+        completion_tokens=len(result.tokens.ids),
+        weight_version=result.weight_version,
+        weight_versions=[(span.version, span.start, span.end) for span in result.spans],
+        num_retractions=result.num_retractions,
+        e2e_latency=latency_s,
+        prompt_tokens=result.prompt_tokens if has_run else None,
+        cached_tokens=result.cached_tokens,
+        output_token_logprobs=pair_logprobs(result.tokens) if options.has_logprobs else None,
+        output_top_logprobs=pair_tops(result.tokens) if options.has_logprobs else None,
+        routed_experts=result.experts[options.rows_start :] if has_rows and result.experts is not None else None,
+    )
+
+
+def build_chunk_info(request: EngineRequest, options: MetaOptions, delta: Delta, tokens: OutputTokens) -> MetaInfo:
+    """The ``meta_info`` of a stream's event; the event repeats all tokens so far."""
+    return MetaInfo(
+        id=request.rid,
+        finish_reason=None,
+        completion_tokens=len(tokens.ids),
+        weight_version=delta.weight_version,
+        prompt_tokens=len(request.prompt_ids),
+        cached_tokens=delta.cached_tokens,
+        output_token_logprobs=pair_logprobs(tokens) if options.has_logprobs else None,
+        output_top_logprobs=pair_tops(tokens) if options.has_logprobs else None,
+    )
 
 
 def encode_finish(finish: Finish, count: int) -> JsonObject:
@@ -174,13 +181,14 @@ def encode_finish(finish: Finish, count: int) -> JsonObject:
     return {"type": "abort", "message": finish.message}
 
 
-def encode_logprobs(tokens: OutputTokens) -> JsonObject:
-    """``[[logprob, id, null], ...]`` of the output, and its runners-up where a request asked for them."""
-    entries = [[logprob, token, None] for token, logprob in zip(tokens.ids, tokens.logprobs, strict=True)]
-    fields: JsonObject = {"output_token_logprobs": entries}
-    if any(tokens.tops):
-        fields["output_top_logprobs"] = [[[logprob, token, None] for logprob, token in top] for top in tokens.tops]
-    return fields
+def pair_logprobs(tokens: OutputTokens) -> list[tuple[float | None, int]]:
+    """Logprob and id of each token."""
+    return list(zip(tokens.logprobs, tokens.ids, strict=True))
+
+
+def pair_tops(tokens: OutputTokens) -> Sequence[Sequence[tuple[float, int]]] | None:
+    """The runners-up of each token; None where a request asked for none."""
+    return tokens.tops if any(tokens.tops) else None
 
 
 def _parse_bias(fields: Fields, shape: TinyShape) -> dict[int, float]:
