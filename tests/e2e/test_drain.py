@@ -225,6 +225,23 @@ async def test_a_second_signal_ends_it_at_once(first: signal.Signals, second: si
         assert time.monotonic() - told < 5
 
 
+async def test_two_signals_that_come_as_one_end_it_at_once(tmp_path: Path) -> None:
+    """A trainer's end may bring both: SIGINT of the terminal to all processes, and its own SIGTERM to its children."""
+    engine = build_engine(ScriptedReply(wait=asyncio.Event()))
+    async with serving(engine, tmp_path) as server:
+        (url,) = server.urls
+        session, turn = await create(url), await server.open(url)
+        turn.send("POST", f"{session}/v1/chat/completions", ASK)
+        await engine.wait_for_generations(1)
+        told = time.monotonic()
+        server.process.send_signal(signal.SIGINT)
+        server.process.send_signal(signal.SIGTERM)
+        cut = await turn.read()
+        assert (cut.status, cut.json()["error"]["code"]) == (404, "session_closed")
+        await server.wait()
+        assert time.monotonic() - told < 15
+
+
 async def test_the_drain_timeout_ends_it_and_its_clients_hear_of_it(tmp_path: Path) -> None:
     engine = build_engine(ScriptedReply(wait=asyncio.Event()))
     async with serving(engine, tmp_path, "--drain-timeout", "0.5") as server:

@@ -5,6 +5,7 @@ Knows nothing of what the command serves: only that it prints `` ready at URL`` 
 
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -98,9 +99,10 @@ def _explain(name: str, process: asyncio.subprocess.Process, log: bytes, path: P
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """End it politely; kill what does not end."""
+    """End it without a drain, which a second signal ends; kill what does not end."""
     if process.returncode is None:
-        process.terminate()
+        process.send_signal(signal.SIGINT)
+        process.terminate()  # another signal than the first: two equal ones may arrive as one
     try:
         async with asyncio.timeout(STOP_TIMEOUT_S):
             await process.communicate()

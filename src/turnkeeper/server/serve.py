@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 
@@ -44,6 +45,12 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self._on_ready = on_ready
+        self._signals = 0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Count the signals: the second one ends the drain, however soon behind the first it comes."""
+        self._signals += 1
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so."""
@@ -59,7 +66,7 @@ class Server(uvicorn.Server):
     async def main_loop(self) -> None:
         """Serve until a signal comes, and then until nothing is left or a second signal comes."""
         await super().main_loop()
-        self.should_exit = False
+        self.should_exit = self._signals > 1
         draining = asyncio.create_task(self._drain())
         await super().main_loop()
         draining.cancel()
