@@ -21,7 +21,7 @@ import pytest
 
 from httpkit import Reply, Site, running_site, serving
 from servicekit import build_kit
-from turnkeeper.dialects import chat
+from turnkeeper.dialects.chat import dialect as chat
 from turnkeeper.dialects.messages import dialect as messages
 from turnkeeper.dialects.responses import dialect as responses
 from turnkeeper.fields import FIELDS, is_reaching

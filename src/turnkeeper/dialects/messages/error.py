@@ -7,7 +7,7 @@ has the sentence that makes them compact their conversation, and the code that f
 from collections.abc import Mapping
 
 from turnkeeper.dialects.jsonbody import encode_json
-from turnkeeper.dialects.openai_error import choose_code
+from turnkeeper.dialects.openai import choose_code
 from turnkeeper.errors import ContextLengthError, TurnkeeperError
 
 OVERLOADED = 529

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from turnkeeper.dialects.arguments import read_arguments
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.dialects.seal import sign_thinking
+from turnkeeper.dialects.tool_calls import read_arguments
 from turnkeeper.jsontypes import JsonObject, Message
 
 

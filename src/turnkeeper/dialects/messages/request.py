@@ -7,31 +7,20 @@ signature that this server did not give, or none, is noted and no error. Everyth
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
-from turnkeeper.dialects.arguments import write_arguments
-from turnkeeper.dialects.canon import order_results
+from turnkeeper.dialects.conversation import AssistantDraft, Conversation, get_messages, order_results
 from turnkeeper.dialects.fields import find_object, find_text, get_name, get_object, get_text
 from turnkeeper.dialects.images import IMAGE_HINT, IMAGE_TYPES, ImageFilter
 from turnkeeper.dialects.jsonbody import describe_json
 from turnkeeper.dialects.messages.tools import Toolbox
 from turnkeeper.dialects.seal import is_signed
+from turnkeeper.dialects.tool_calls import write_arguments
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject, Message, is_array
 
 BILLING_HEADER = re.compile(r"\s*x-anthropic-billing-header:[^\n]*\n?")
 """What Claude Code puts before its system prompt; it differs from conversation to conversation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
-    """Messages in canonical form, with what was left out or changed on the way."""
-
-    messages: tuple[Message, ...]
-    references: tuple[str, ...]
-    """The names of the tools that tool results refer to, in their order."""
-    notes: tuple[str, ...]
 
 
 def parse_conversation(system: Any, messages: Any, images: ImageFilter, toolbox: Toolbox) -> Conversation:
@@ -46,33 +35,16 @@ def parse_conversation(system: Any, messages: Any, images: ImageFilter, toolbox:
     Raises:
         RequestError: by the path of the field.
     """
-    if not is_array(messages) or not messages:
-        found = "an empty list" if messages == [] else describe_json(messages)
-        raise RequestError(f"messages must be a list with at least one message, got {found}", param="messages")
+    items = get_messages(messages)
     reader = _Reader(images, toolbox)
     texts = reader.read_system(system)
-    parsed = [message for index, item in enumerate(messages) for message in reader.read(item, f"messages[{index}]")]
+    parsed = [message for index, item in enumerate(items) for message in reader.read(item, f"messages[{index}]")]
     head = [{"role": "system", "content": texts}] if texts else []
     return Conversation(
         messages=order_results([*head, *parsed]),
         references=tuple(reader.references),
         notes=(*dict.fromkeys(reader.notes), *images.notes),
     )
-
-
-@dataclass(slots=True)
-class _Draft:
-    """An assistant message while its blocks are read."""
-
-    texts: list[str] = field(default_factory=list[str])
-    thinking: list[str] = field(default_factory=list[str])
-    calls: list[JsonObject] = field(default_factory=list[JsonObject])
-
-    def build(self) -> Message:
-        message: JsonObject = {"role": "assistant", "content": "".join(self.texts)}
-        if any(self.thinking):
-            message["reasoning_content"] = "".join(self.thinking)
-        return message | ({"tool_calls": self.calls} if self.calls else {})
 
 
 class _Reader:
@@ -178,7 +150,7 @@ class _Reader:
         return _read_text_block(block, where) if placeholder is None else placeholder
 
     def _read_assistant(self, content: Any, where: str) -> Message:
-        draft = _Draft()
+        draft = AssistantDraft()
         if isinstance(content, str):
             draft.texts.append(content)
             return draft.build()
@@ -188,10 +160,10 @@ class _Reader:
             self._read_assistant_block(draft, get_object(item, f"{where}[{index}]"), f"{where}[{index}]")
         return draft.build()
 
-    def _read_assistant_block(self, draft: _Draft, block: JsonObject, where: str) -> None:
+    def _read_assistant_block(self, draft: AssistantDraft, block: JsonObject, where: str) -> None:
         match block.get("type"):
             case "thinking":
-                draft.thinking.append(self._read_thinking(block, where))
+                draft.reasoning.append(self._read_thinking(block, where))
             case "redacted_thinking":
                 self.notes.append("left out redacted thinking: this server redacts none")
             case "tool_use":

@@ -9,7 +9,6 @@ Each block has its own type and index; ``ping`` may stand anywhere behind the st
 
 from typing import Any
 
-from turnkeeper.dialects.arguments import RAW_KEY, read_arguments
 from turnkeeper.dialects.dialect import StreamStart
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.dialects.messages.error import render_error
@@ -18,6 +17,7 @@ from turnkeeper.dialects.progress import Progress
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.dialects.seal import sign_thinking
 from turnkeeper.dialects.sse import encode_text_event
+from turnkeeper.dialects.tool_calls import RAW_KEY, read_arguments
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
 

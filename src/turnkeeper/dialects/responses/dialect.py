@@ -22,7 +22,7 @@ from turnkeeper.dialects.fields import (
 )
 from turnkeeper.dialects.images import ImageFilter
 from turnkeeper.dialects.jsonbody import encode_json
-from turnkeeper.dialects.openai_error import build_error
+from turnkeeper.dialects.openai import HOSTED_FIELDS, build_error
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.dialects.responses.ids import RESPONSE_PREFIX
 from turnkeeper.dialects.responses.items import parse_conversation
@@ -39,10 +39,13 @@ READ_FIELDS: frozenset[str] = frozenset(
 )
 """Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
 
-NOISE_FIELDS: frozenset[str] = frozenset(
-    {"metadata", "user", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
-    | {"client_metadata", "reasoning", "truncation", "max_tool_calls", "context_management"}
-)
+NOISE_FIELDS: frozenset[str] = HOSTED_FIELDS | {
+    "client_metadata",
+    "reasoning",
+    "truncation",
+    "max_tool_calls",
+    "context_management",
+}
 """What only a hosted service understands: left out, and noted."""
 
 _ECHOED: JsonObject = {

@@ -7,10 +7,9 @@ server sealed it. Items that nobody here can replay are refused by their type.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-from turnkeeper.dialects.canon import order_results
+from turnkeeper.dialects.conversation import AssistantDraft, Conversation, order_results
 from turnkeeper.dialects.fields import find_text, get_list, get_name, get_object, get_text
 from turnkeeper.dialects.images import IMAGE_HINT, IMAGE_TYPES, ImageFilter
 from turnkeeper.dialects.jsonbody import describe_json
@@ -27,14 +26,6 @@ from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject, Message, is_array
 
 TEXT_PARTS = ("input_text", "output_text", "text")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
-    """Messages in canonical form, with what was left out or changed on the way."""
-
-    messages: tuple[Message, ...]
-    notes: tuple[str, ...]
 
 
 def parse_conversation(instructions: Any, items: Any, images: ImageFilter, find_reply: FindReply) -> Conversation:
@@ -65,23 +56,6 @@ def parse_conversation(instructions: Any, items: Any, images: ImageFilter, find_
     return Conversation(messages=order_results(reader.messages), notes=(*dict.fromkeys(reader.notes), *images.notes))
 
 
-@dataclass(slots=True)
-class _Draft:
-    """An assistant message while its items are read."""
-
-    reply: str | None = None
-    """The reply that the ids of its items name; None while none of them has such an id."""
-    reasoning: list[str] = field(default_factory=list[str])
-    texts: list[str] = field(default_factory=list[str])
-    calls: list[JsonObject] = field(default_factory=list[JsonObject])
-
-    def build(self) -> Message:
-        message: JsonObject = {"role": "assistant", "content": "".join(self.texts)}
-        if any(self.reasoning):
-            message["reasoning_content"] = "".join(self.reasoning)
-        return message | ({"tool_calls": self.calls} if self.calls else {})
-
-
 class _Reader:
     """Reads items and keeps notes."""
 
@@ -90,7 +64,9 @@ class _Reader:
         self._find_reply = find_reply
         self.messages: list[Message] = []
         self.notes: list[str] = []
-        self._draft: _Draft | None = None
+        self._draft: AssistantDraft | None = None
+        self._reply: str | None = None
+        """The reply that the ids of the draft's items name; None while none of them has such an id."""
         self._readers: dict[str, Callable[[JsonObject, str], None]] = {
             "message": self._add_message,
             "reasoning": self._add_reasoning,
@@ -119,14 +95,14 @@ class _Reader:
         if draft is not None:
             self.messages.append(draft.build())
 
-    def _open(self, item: JsonObject) -> _Draft:
+    def _open(self, item: JsonObject) -> AssistantDraft:
         """The assistant message that the item is part of."""
         reply = find_reply_hex(item.get("id"))
-        if self._draft is not None and reply and self._draft.reply not in (None, reply):
+        if self._draft is not None and reply and self._reply not in (None, reply):
             self.flush()
         if self._draft is None:
-            self._draft = _Draft()
-        self._draft.reply = reply or self._draft.reply
+            self._draft, self._reply = AssistantDraft(), None
+        self._reply = reply or self._reply
         return self._draft
 
     def _add_message(self, item: JsonObject, where: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from turnkeeper.dialects.dialect import StreamStart
 from turnkeeper.dialects.jsonbody import encode_json
-from turnkeeper.dialects.openai_error import choose_code
+from turnkeeper.dialects.openai import choose_code
 from turnkeeper.dialects.progress import Progress
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.dialects.responses.reply import ReplyForm, build_part, build_text, build_usage, describe_end

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnkeeper.dialects.arguments import read_arguments
 from turnkeeper.dialects.fields import find_object, get_list, get_name, get_object, read_flag
+from turnkeeper.dialects.tool_calls import read_arguments
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject
 

@@ -5,9 +5,10 @@ Tool-call arguments stay the string that came.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from turnkeeper.dialects.conversation import get_messages, order_results
 from turnkeeper.dialects.fields import get_object
 from turnkeeper.dialects.images import IMAGE_HINT, IMAGE_TYPES, ImageFilter
 from turnkeeper.dialects.jsonbody import describe_json
@@ -28,10 +29,8 @@ def parse_messages(value: Any, images: ImageFilter) -> tuple[Message, ...]:
     Raises:
         RequestError: not a list, empty, or a message is malformed.
     """
-    if not is_array(value) or not value:
-        found = "an empty list" if value == [] else describe_json(value)
-        raise RequestError(f"messages must be a list with at least one message, got {found}", param="messages")
-    return order_results(parse_message(item, f"messages[{index}]", images) for index, item in enumerate(value))
+    items = get_messages(value)
+    return order_results(parse_message(item, f"messages[{index}]", images) for index, item in enumerate(items))
 
 
 def parse_message(value: Any, where: str, images: ImageFilter) -> Message:
@@ -66,33 +65,6 @@ def parse_tools(value: Any) -> tuple[JsonObject, ...]:
     if not is_array(value):
         raise RequestError(f"tools must be a list, got {describe_json(value)}", param="tools")
     return tuple(_parse_tool(item, f"tools[{index}]") for index, item in enumerate(value))
-
-
-def order_results(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """Bring the results of parallel tool calls into the order of the calls.
-
-    Harnesses send results in the order in which tools finish, and may send the same results in another order later on.
-    A run of results that does not answer the calls before it one by one stays as it came.
-    """
-    ordered: list[Message] = []
-    run: list[Message] = []
-    places: dict[Any, int] = {}
-    for message in messages:
-        if message.get("role") == "tool":
-            run.append(message)
-            continue
-        ordered += _sort_run(run, places)
-        run = []
-        places = {call.get("id"): place for place, call in enumerate(message.get("tool_calls") or ())}
-        ordered.append(message)
-    return (*ordered, *_sort_run(run, places))
-
-
-def _sort_run(run: list[Message], places: Mapping[Any, int]) -> list[Message]:
-    ids = [message.get("tool_call_id") for message in run]
-    if len(set(ids)) < len(ids) or not places.keys() >= set(ids):
-        return run
-    return sorted(run, key=lambda message: places[message.get("tool_call_id")])
 
 
 def _parse_tool(value: Any, where: str) -> JsonObject:

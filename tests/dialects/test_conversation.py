@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from turnkeeper.choices import OnImage
-from turnkeeper.dialects.canon import order_results, parse_messages, parse_tools
+from turnkeeper.dialects.chat.request import parse_messages, parse_tools
+from turnkeeper.dialects.conversation import order_results
 from turnkeeper.dialects.images import ImageFilter
 from turnkeeper.errors import RequestError
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialectkit import TEXTS, VALUES
-from turnkeeper.dialects.arguments import RAW_KEY, read_arguments, write_arguments
 from turnkeeper.dialects.jsonbody import encode_json
+from turnkeeper.dialects.tool_calls import RAW_KEY, read_arguments, write_arguments
 from turnkeeper.matching.arguments import are_arguments_equal
 
 

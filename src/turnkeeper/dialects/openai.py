@@ -1,9 +1,14 @@
-"""OpenAI's error object: chat completions and responses share it. Pure."""
+"""What chat completions and Responses share: fields of OpenAI's hosted service, and its error object. Pure."""
 
 from collections.abc import Mapping
 
 from turnkeeper.errors import ContextLengthError, TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
+
+HOSTED_FIELDS: frozenset[str] = frozenset(
+    {"metadata", "user", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
+)
+"""Fields of both requests that do the bookkeeping of a hosted service and have no effect on a reply."""
 
 _TYPES: Mapping[int, str] = {
     400: "invalid_request_error",

@@ -1,0 +1,5 @@
+"""OpenAI chat completions."""
+
+from turnkeeper.dialects.chat.dialect import CHAT
+
+__all__ = ["CHAT"]

@@ -1,0 +1,99 @@
+"""OpenAI chat completions: the whole of the dialect, put together from its parts.
+
+Messages and tools are parsed in ``request``; a reply is built in ``reply`` and ``stream``. Meta data of the engine is
+passed on without its lists: an agent has no use for them and a trainer collects samples.
+"""
+
+from dataclasses import dataclass
+
+from turnkeeper.core.turn import TurnRequest
+from turnkeeper.dialects.chat.reply import ReplyForm, build_completion
+from turnkeeper.dialects.chat.request import parse_messages, parse_tools
+from turnkeeper.dialects.chat.stream import ChatStream
+from turnkeeper.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
+from turnkeeper.dialects.fields import choose_model, find_object, merge_nested, read_flag, read_model
+from turnkeeper.dialects.images import ImageFilter
+from turnkeeper.dialects.jsonbody import encode_json
+from turnkeeper.dialects.openai import HOSTED_FIELDS, build_error
+from turnkeeper.dialects.reply import AgentReply
+from turnkeeper.dialects.sampling import parse_fields
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.jsontypes import JsonObject
+
+READ_FIELDS: frozenset[str] = frozenset(
+    {"messages", "tools", "chat_template_kwargs", "model", "stream", "stream_options", "logprobs"}
+)
+"""Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
+
+NOISE_FIELDS = HOSTED_FIELDS
+"""What only a hosted service understands: left out, and noted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatCall:
+    """A parsed chat-completions request."""
+
+    request: TurnRequest
+    wants_stream: bool
+    form: ReplyForm
+
+    def render_reply(self, reply: AgentReply) -> bytes:
+        """A ``chat.completion`` object."""
+        return encode_json(build_completion(reply, self.form))
+
+    def open_stream(self, start: StreamStart) -> ReplyStream:
+        """Chunks under one id."""
+        return ChatStream(start, self.form)
+
+
+class ChatDialect:
+    """OpenAI chat completions."""
+
+    name = "chat"
+    path = "v1/chat/completions"
+    count_path = None
+
+    def build_response_id(self, hex_digits: str) -> str:
+        """``chatcmpl-...``, as clients know it."""
+        return f"chatcmpl-{hex_digits}"
+
+    def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
+        """Read a body; see the dialect's protocol."""
+        body, nested = merge_nested(body)
+        fields = parse_fields(body, read=READ_FIELDS | NOISE_FIELDS, forward_fields=context.forward_fields)
+        images = ImageFilter(context.on_image)
+        request = TurnRequest(
+            model=read_model(body),
+            messages=parse_messages(body.get("messages"), images),
+            tools=parse_tools(body.get("tools")),
+            chat_template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
+            sampling=fields.sampling,
+            forwarded=fields.forwarded,
+            dropped_fields=fields.dropped_fields,
+            dialect=self.name,
+            notes=(
+                *nested,
+                *(f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys())),
+                *fields.notes,
+                *images.notes,
+            ),
+        )
+        options = find_object(body.get("stream_options"), "stream_options")
+        form = ReplyForm(
+            model=choose_model(body),
+            wants_usage=read_flag(options, "include_usage"),
+            wants_logprobs=read_flag(body, "logprobs"),
+            decode_token=context.decode_token,
+        )
+        return ChatCall(request=request, wants_stream=read_flag(body, "stream"), form=form)
+
+    def choose_status(self, error: TurnkeeperError) -> int:
+        """The error's own status."""
+        return error.http_status
+
+    def render_error(self, error: TurnkeeperError) -> bytes:
+        """``{"error": {"message", "type", "code", "param"}}``."""
+        return encode_json(build_error(error))
+
+
+CHAT = ChatDialect()
