@@ -12,7 +12,7 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
 
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("ids", "jsontypes", "errors", "choices", "fields", "passthrough", "access", "texts", "headers"),
+    ("ids", "jsontypes", "errors", "choices", "fields", "passthrough", "access", "disclosure", "texts", "headers"),
     ("core", "matching", "rendering", "routing", "samples", "dialects"),
     ("config", "clock", "tasks", "store", "metrics", "client"),
     ("engines", "tiny"),
@@ -33,6 +33,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "errors": (),
     "passthrough": ("errors",),
     "access": ("errors", "ids"),
+    "disclosure": ("errors", "jsontypes"),
     "fields": ("jsontypes",),
     "core": ("matching", "routing"),
 }
@@ -55,6 +56,7 @@ PURE = (
     "fields",
     "passthrough",
     "access",
+    "disclosure",
     "texts",
     "headers",
 )

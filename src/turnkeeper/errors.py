@@ -54,6 +54,9 @@ class TurnkeeperError(Exception):
 
     status: ClassVar[int] = 500
     is_retryable: ClassVar[bool] = False
+    told: ClassVar[str] = ""
+    """What callers other than the admin are told in place of the message, where it may hold what an engine or the
+    operator's own code said; empty where the message holds none."""
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
         """Say what happened.
@@ -204,6 +207,8 @@ class AssemblyError(TurnkeeperError):
 class HookError(AssemblyError):
     """A picker or postprocessor raised or broke its contract; the message names it."""
 
+    told = "a hook of the server failed on the session's samples"
+
 
 class CapacityError(TurnkeeperError):
     """A limit of the server is reached; the message names it."""
@@ -237,6 +242,8 @@ class TokenIntegrityError(TurnkeeperError):
 class MatcherError(TurnkeeperError):
     """A message matcher given by import path raised or returned no bool; facts: ``matcher``."""
 
+    told = "the server's message matcher failed"
+
 
 class PayloadError(TurnkeeperError, ValueError):
     """A samples payload has another form than the wire's."""
@@ -247,12 +254,14 @@ class EngineError(TurnkeeperError):
 
     status = 502
     is_retryable = True
+    told = "the engine could not be reached, or failed"
 
 
 class EngineProtocolError(EngineError):
     """The reply lacks or contradicts what a turn needs: logprobs, lengths, rows."""
 
     is_retryable = False
+    told = "the engine's reply lacks or contradicts what a turn needs"
 
 
 class EngineRefusedError(EngineError):
@@ -264,12 +273,14 @@ class EngineRefusedError(EngineError):
         return int(self.facts.get("engine_status", 400))
 
     is_retryable = False
+    told = ""
 
 
 class EnginePausedError(EngineError):
     """The engines are paused for longer than a turn waits."""
 
     status = 503
+    told = ""
 
 
 class TurnAbortedError(EngineError):
@@ -277,9 +288,11 @@ class TurnAbortedError(EngineError):
 
     status = 503
     is_retryable = False
+    told = ""
 
 
 class EngineTimeoutError(EngineError):
     """The engine gave no answer in time."""
 
     status = 504
+    told = "the engine gave no answer in time"

@@ -11,11 +11,15 @@ Pure: a reply in, the error to raise out. A status speaks of the request or of t
 """
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 import orjson
 
+from turnkeeper.disclosure import hide_addresses
+from turnkeeper.engines.engine import RelayReply
 from turnkeeper.engines.net.client import HttpReply
 from turnkeeper.errors import (
     ContextLengthError,
@@ -24,7 +28,8 @@ from turnkeeper.errors import (
     EngineTimeoutError,
     TurnkeeperError,
 )
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.jsontypes import JsonObject, encode_json
 
 _CONTEXT_LIMIT = re.compile(
     r"context length|longer than the (?:maximum )?model|maximum (?:input|allowed) length|input is too long",
@@ -40,6 +45,8 @@ _PAUSED = re.compile(r"\bpaused\b", re.IGNORECASE)
 _OUT_OF_REACH = frozenset({502, 503, 521, 522, 523})
 """The statuses by which an engine, or a proxy before it, says that it cannot take turns at the moment."""
 _LONGEST_WAIT_S = 86_400
+_TOLD_HEADERS = frozenset({"content-type", "retry-after", "x-request-id", "cache-control", "etag"})
+"""The headers of a relayed reply that say nothing of where it comes from."""
 _LONGEST_TEXT = 2_000
 """How much of an engine's error message goes into ours, in characters."""
 
@@ -69,6 +76,22 @@ def build_status_error(reply: HttpReply, prompt_tokens: int) -> TurnkeeperError:
     if reply.status in (408, 504):
         return EngineTimeoutError(f"the engine at {reply.url} answered {reply.status}: {text}", **facts)
     return EngineError(f"the engine at {reply.url} answered {reply.status}: {text}", **facts)
+
+
+def tell_reply(reply: RelayReply, hosts: Iterable[str]) -> RelayReply:
+    """What a caller is told of a relayed call who is not the admin: no address, in no header and no error text.
+
+    Args:
+        reply: the engine's.
+        hosts: names of the engines.
+    """
+    headers = {name.lower(): value for name, value in reply.headers if name.lower() in _TOLD_HEADERS}
+    if reply.status < 300:
+        return replace(reply, headers=tuple(headers.items()))
+    read = HttpReply(url="", status=reply.status, headers=reply.headers, body=reply.body)
+    text = hide_addresses(read_error_text(read), hosts) if 400 <= reply.status < 500 else EngineError.told
+    body = encode_json({"error": f"the engine answered {reply.status}: {text}", "code": EngineError.code})
+    return replace(reply, headers=tuple({**headers, **JSON_HEADERS}.items()), body=body)
 
 
 def read_retry_after(reply: HttpReply) -> int | None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from turnkeeper.dialects.dialect import Dialect
 from turnkeeper.dialects.jsonbody import encode_json
+from turnkeeper.disclosure import tell
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.headers import JSON_HEADERS
 from turnkeeper.http.exchange import Exchange
@@ -28,6 +29,14 @@ def explain(error: Exception) -> TurnkeeperError:
         return error
     logger.error("unforeseen %s", type(error).__name__, exc_info=error)
     return TurnkeeperError(f"internal error: {type(error).__name__}", hint="the server's log has the details")
+
+
+def tell_caller(error: TurnkeeperError, exchange: Exchange) -> TurnkeeperError:
+    """The error as the caller is told it; what that leaves out is logged."""
+    told = error if exchange.caller.is_admin else tell(error)
+    if told is not error:
+        logger.warning("%s %r: %s", exchange.method, exchange.path, error)
+    return told
 
 
 async def answer_or_explain(
@@ -54,6 +63,7 @@ async def answer_or_explain(
             on_error(error)
         if exchange.is_started:
             raise
+        error = tell_caller(error, exchange)
         status = dialect.choose_status(error) if dialect else error.http_status
         body = dialect.render_error(error) if dialect else render_control_error(error)
         await exchange.respond(status, body, {**JSON_HEADERS, **build_error_headers(error)})

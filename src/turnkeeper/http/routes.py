@@ -53,7 +53,8 @@ class Routes:
             await exchange.respond(200)
             return
         with_rows = parse_qs(exchange.query).get("rows", ["0"])[-1] in ("1", "true")
-        body = await self._service.describe(session_id, with_rows=with_rows)
+        is_admin = exchange.caller.is_admin
+        body = await self._service.describe(session_id, with_rows=with_rows, is_admin=is_admin)
         await exchange.respond(200, body, JSON_HEADERS)
 
     async def delete_session(self, exchange: Exchange) -> None:
@@ -95,7 +96,7 @@ class Routes:
                 body=await exchange.read_body(self._service.config.limits.max_body_bytes),
                 session_id=session_id,
             )
-            reply = await self._service.relay(session_id, call)
+            reply = await self._service.relay(session_id, call, is_admin=exchange.caller.is_admin)
         await exchange.respond(reply.status, reply.body, dict(reply.headers))
 
     async def probe(self, exchange: Exchange) -> None:

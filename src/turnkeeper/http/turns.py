@@ -19,7 +19,7 @@ from turnkeeper.dialects.sse import STREAM_HEADERS
 from turnkeeper.errors import AuthenticationError, SessionNotFoundError
 from turnkeeper.headers import JSON_HEADERS
 from turnkeeper.http.exchange import Exchange
-from turnkeeper.http.failure import explain
+from turnkeeper.http.failure import explain, tell_caller
 from turnkeeper.http.headers import read_marks, select_harness_headers, select_trace_headers
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.waiter import ClientGoneError, Waiter
@@ -87,7 +87,7 @@ class TurnHandler:
                 raise
             explained = explain(error)
             self.service.count_error(explained)
-            await exchange.finish(stream.fail(explained))
+            await exchange.finish(stream.fail(tell_caller(explained, exchange)))
             return
         if not exchange.is_started:
             await exchange.start(200, STREAM_HEADERS.items())

@@ -11,6 +11,7 @@ from typing import Any
 
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.tokens import TokenIds
+from turnkeeper.disclosure import hide_addresses_in, list_hosts
 from turnkeeper.errors import AssemblyError
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, encode_json
@@ -29,14 +30,17 @@ class SessionReader:
         self._options = options
         self._config = config
 
-    async def describe(self, entry: SessionEntry, *, with_rows: bool) -> bytes:
-        """The JSON of ``GET /sessions/{id}``."""
+    async def describe(self, entry: SessionEntry, *, with_rows: bool, is_admin: bool) -> bytes:
+        """The JSON of ``GET /sessions/{id}``; to others than the admin without addresses in what engines said."""
+        hosts = list_hosts(self._config.engine.backend_url)
+        show = dict[str, Any] if is_admin else partial(hide_addresses_in, hosts=hosts)
         last = entry.session.forest.last
         mismatches = await compare_paths(self._renderer, entry, () if last is None else (last.id,))
         views, metadata = view_records(entry.session), await self._account(entry, mismatches)
 
         def render() -> bytes:
-            records = build_records(views, with_rows=with_rows, use_addition_r3=self._config.use_addition_r3)
+            with_addition = self._config.use_addition_r3
+            records = build_records(views, with_rows=with_rows, use_addition_r3=with_addition, show_meta=show)
             return encode_json({"session_id": entry.id, "records": records, "metadata": metadata})
 
         return await asyncio.to_thread(render)

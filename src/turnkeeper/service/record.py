@@ -3,8 +3,9 @@
 Nothing of this is stored; requests and replies are put together again from what the turns hold. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from turnkeeper.choices import HistoryKind
 from turnkeeper.core import Session, Turn
@@ -16,6 +17,9 @@ from turnkeeper.samples import OWN_KEY, SessionView, describe_tree, describe_tur
 
 PATHS = {dialect.name: f"/{dialect.path}" for dialect in DIALECTS}
 """Where the turns of each dialect are posted."""
+
+
+ShowMeta: TypeAlias = Callable[[Mapping[str, Any]], JsonObject]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,15 +46,20 @@ def view_records(session: Session) -> tuple[RecordView, ...]:
     )
 
 
-def build_records(views: Sequence[RecordView], *, with_rows: bool, use_addition_r3: bool) -> list[JsonObject]:
+def build_records(
+    views: Sequence[RecordView], *, with_rows: bool, use_addition_r3: bool, show_meta: ShowMeta = dict
+) -> list[JsonObject]:
     """One record for each turn; arrays stand for lists.
 
     Args:
         views: the turns.
         with_rows: whether each record's reply holds the turn's rows.
         use_addition_r3: whether engines are asked for increments of rows.
+        show_meta: what is shown of what engines said of a reply.
     """
-    return [_build_record(view, with_rows=with_rows, use_addition_r3=use_addition_r3) for view in views]
+    return [
+        _build_record(view, with_rows=with_rows, use_addition_r3=use_addition_r3, show_meta=show_meta) for view in views
+    ]
 
 
 def build_metadata(
@@ -86,7 +95,7 @@ def build_metadata(
     return metadata
 
 
-def _build_record(view: RecordView, *, with_rows: bool, use_addition_r3: bool) -> JsonObject:
+def _build_record(view: RecordView, *, with_rows: bool, use_addition_r3: bool, show_meta: ShowMeta) -> JsonObject:
     turn = view.turn
     path = PATHS.get(turn.request.dialect, PATHS["chat"])
     return {
@@ -96,7 +105,7 @@ def _build_record(view: RecordView, *, with_rows: bool, use_addition_r3: bool) -
         "path": path,
         "status_code": 200,
         "request": _build_request(view, use_addition_r3=use_addition_r3),
-        "response": _build_response(turn, with_rows=with_rows),
+        "response": _build_response(turn, with_rows=with_rows, show_meta=show_meta),
     }
 
 
@@ -128,14 +137,14 @@ def _build_request(view: RecordView, *, use_addition_r3: bool) -> JsonObject:
     return asked
 
 
-def _build_response(turn: Turn, *, with_rows: bool) -> JsonObject:
+def _build_response(turn: Turn, *, with_rows: bool, show_meta: ShowMeta) -> JsonObject:
     """The reply in the form of the engine's chat wire."""
     completion = turn.completion
     count = len(completion.ids)
     prompt_tokens = turn.path_tokens - count
     pairs = zip(completion.logprobs.tolist(), completion.ids.tolist(), strict=True)
     meta: JsonObject = {
-        **completion.meta,
+        **show_meta(completion.meta),
         "prompt_tokens": prompt_tokens,
         "completion_tokens": count,
         "cached_tokens": completion.cached_tokens,

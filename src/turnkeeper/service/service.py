@@ -17,7 +17,9 @@ from turnkeeper.clock import Clock
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core import DropReason, HistoryPolicy, Ledger, Linear, Session, Tree, TurnRequest
 from turnkeeper.core.tokens import freeze_ids
+from turnkeeper.disclosure import list_hosts
 from turnkeeper.engines import Engine, EngineClient, EngineState, RelayReply, RelayRequest
+from turnkeeper.engines.refusal import tell_reply
 from turnkeeper.errors import CapacityError, SessionClosedError, TurnkeeperError
 from turnkeeper.fleet import EngineWatch
 from turnkeeper.fleet.route import RouteKeeper
@@ -286,10 +288,10 @@ class SessionService:
         turn_id = entry.by_response.get(response_id)
         return None if turn_id is None else entry.session.forest.get(turn_id).completion.message
 
-    async def describe(self, session_id: str, *, with_rows: bool = False) -> bytes:
-        """The JSON of ``GET /sessions/{id}``."""
+    async def describe(self, session_id: str, *, with_rows: bool = False, is_admin: bool = True) -> bytes:
+        """The JSON of ``GET /sessions/{id}``; to others than the admin without addresses in what engines said."""
         with self._use(session_id) as entry:
-            return await self._reader.describe(entry, with_rows=with_rows)
+            return await self._reader.describe(entry, with_rows=with_rows, is_admin=is_admin)
 
     def delete(self, session_id: str) -> None:
         """End a session at once; what is in flight is abandoned and cannot write afterwards.
@@ -376,14 +378,20 @@ class SessionService:
                 self.metrics.count("turnkeeper_leaves_dropped", cause=leaf.cause)
                 logger.info("session %s: %s", entry.id, leaf.describe())
 
-    async def relay(self, session_id: str, call: RelayRequest) -> RelayReply:
+    async def relay(self, session_id: str, call: RelayRequest, *, is_admin: bool = True) -> RelayReply:
         """Pass a call of a session through to its engine.
 
         Raises:
             EngineError: no connection or a broken reply.
         """
         with self._use(session_id):
-            return await self._engine.relay(call)
+            reply = await self._engine.relay(call)
+        if is_admin:
+            return reply
+        told = tell_reply(reply, list_hosts(self.config.engine.backend_url))
+        if told.body is not reply.body:
+            logger.warning("session %s: %s answered %d: %r", session_id, call.path, reply.status, reply.body[:1000])
+        return told
 
     def count_error(self, error: TurnkeeperError) -> None:
         """Count a request that ended in an error."""
