@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from turnkeeper.bench.wire import Client
+from turnkeeper.bench.client import Client
 from turnkeeper.bench.workload import TOOLS, CannedReply, Speaker, Talk
 from turnkeeper.dialects.sse import parse_events
 from turnkeeper.jsontypes import JsonObject, Message

@@ -18,10 +18,10 @@ from time import perf_counter
 import orjson
 
 from turnkeeper.bench.agent import Agent, DirectRows
+from turnkeeper.bench.client import Client
 from turnkeeper.bench.load import Latencies, run_load
 from turnkeeper.bench.scenario import Case, Rows
 from turnkeeper.bench.stack import Material, Mock, Server, running_mock, running_server
-from turnkeeper.bench.wire import Client
 from turnkeeper.bench.workload import Speaker
 
 COLLECTED = 8

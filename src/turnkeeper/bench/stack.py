@@ -1,5 +1,6 @@
 """The processes of a measurement: the mock engine and the session server, each started as a user would start it."""
 
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,16 +9,46 @@ from time import perf_counter
 
 import orjson
 
+from turnkeeper.bench.client import Client
 from turnkeeper.bench.mock import write_script
-from turnkeeper.bench.process import ProcessMeter
 from turnkeeper.bench.text import TokenRuler
-from turnkeeper.bench.wire import Client
 from turnkeeper.bench.workload import MODELS, CannedReply, Talk, build_replies, write_config
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.rendering import Tokenizer
 from turnkeeper.server.command import running_command
 
+_MIB = 1 << 20
 CHECKPOINT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMeter:
+    """What a running process takes, read from Linux: CPU time of all its threads, resident memory."""
+
+    pid: int
+
+    def read_cpu_s(self) -> float:
+        """CPU seconds so far, user and system, all threads that it has or had, in nanosecond steps."""
+        # The id of another process's CPU clock, as clock_getcpuclockid(3) computes it.
+        return time.clock_gettime((~self.pid << 3) | 2)
+
+    def read_rss_mib(self) -> float:
+        """Resident memory in MiB."""
+        return self._read("VmRSS:")
+
+    def read_peak_mib(self) -> float:
+        """The most resident memory since the last ``reset_peak``, in MiB."""
+        return self._read("VmHWM:")
+
+    def reset_peak(self) -> None:
+        """Begin to look for a peak anew."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def _read(self, key: str) -> float:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(key):
+                return int(line.split()[1]) * 1024 / _MIB
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
