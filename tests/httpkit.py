@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -20,6 +21,7 @@ from turnkeeper.http.protocol import HttpProtocol
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer
 from turnkeeper.server.build import Outside, build_client, join_service
+from turnkeeper.server.serve import build_door
 from turnkeeper.service.service import SessionService
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.serve import running
@@ -98,5 +100,5 @@ async def serving(
         client=client,
         outside=Outside.real(),
     )
-    async with running(build_app(service), protocol=HttpProtocol) as url:
+    async with running(build_app(service), protocol=partial(HttpProtocol, door=build_door(service))) as url:
         yield url, service

@@ -21,10 +21,12 @@
     |  |- SessionExpiredError              404
     |  `- SessionClosedError               404  deleted, or takes no further turns
     |- RouteNotServedError                 404  a route that is not for agents
+    |- RequestTimeoutError                 408  the request did not come in
     |- BodyTooLargeError                   413
     |- UnsupportedEncodingError            415  the body is compressed
     |- AssemblyError                       422  turns do not make a sample
     |  `- HookError                        422  a picker or postprocessor failed or broke its contract
+    |- HeaderTooLargeError                 431
     |- CapacityError                       429  a limit of the server, named
     |- ServerUnreachableError              503  the client found no session server
     |- ServerDrainingError                 503  the server is stopping and takes no new sessions and turns
@@ -190,6 +192,19 @@ class BodyTooLargeError(TurnkeeperError):
     """The body is over the limit."""
 
     status = 413
+
+
+class HeaderTooLargeError(TurnkeeperError):
+    """Request line and headers are over the limit."""
+
+    status = 431
+
+
+class RequestTimeoutError(TurnkeeperError):
+    """The request did not come in: its head in time, or its body at any pace."""
+
+    status = 408
+    is_retryable = True
 
 
 class UnsupportedEncodingError(TurnkeeperError):

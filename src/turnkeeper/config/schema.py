@@ -367,6 +367,11 @@ class Timeouts(Section):
 
     Raise it where a turn and the collect behind it take longer than two minutes; 0 stops at once.
     """
+    read_timeout_s: Duration = 60.0
+    """The head of a request, and each further 16 KiB of its body, however long the whole body takes.
+
+    Raise it for clients whose network stalls for longer than a minute.
+    """
     gate_timeout_s: Duration = 600.0
     """A new turn's wait while the engines are paused.
 
@@ -430,9 +435,19 @@ class Limits(Section):
     Set it to a fast local disk where the temporary folder is small or in memory.
     """
     max_body_bytes: Bytes = ByteSize(256 << 20)
-    """Body of one request.
+    """Body of one request, whoever sends it.
 
-    Raise it for conversations whose requests are refused with a 413.
+    Raise it for trainers whose requests are refused with a 413.
+    """
+    max_turn_body_bytes: Bytes = ByteSize(64 << 20)
+    """Body of what an agent sends: a turn, a count, a request that is passed through.
+
+    Raise it, and the limit of all bodies where it is lower, for conversations whose requests are refused with a 413.
+    """
+    max_peer_connections: Count = 16384
+    """Connections of one address at a time.
+
+    Raise it where one proxy stands before more agents than this, lower it where agents are many and not trusted.
     """
     max_in_flight: Count = 8192
     """Requests at a time.

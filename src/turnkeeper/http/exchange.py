@@ -57,8 +57,12 @@ class Exchange:
         """Whether the client was seen to close its connection."""
         return self._watch is not None and self._watch.done()
 
-    async def read_body(self, limit_bytes: int) -> bytes:
+    async def read_body(self, limit_bytes: int, option: str = "--max-body-bytes") -> bytes:
         """The whole body; memory stays bounded by the limit, chunked or not.
+
+        Args:
+            limit_bytes: the most that it may have.
+            option: what raises the limit.
 
         Raises:
             UnsupportedEncodingError: it is compressed.
@@ -67,7 +71,7 @@ class Exchange:
             ClientGoneError: the client closed its connection before the end.
         """
         self._check_encoding()
-        self._check_stated_length(limit_bytes)
+        self._check_stated_length(limit_bytes, option)
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -77,7 +81,7 @@ class Exchange:
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
             if size > limit_bytes:
-                raise _too_large(size, limit_bytes)
+                raise _too_large(size, limit_bytes, option)
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
@@ -137,19 +141,19 @@ class Exchange:
                 encoding=encoding,
             )
 
-    def _check_stated_length(self, limit_bytes: int) -> None:
+    def _check_stated_length(self, limit_bytes: int, option: str) -> None:
         stated = self.headers.get("content-length")
         if stated is None:
             return
         if not stated.isdecimal():
             raise RequestError(f"content-length must be a number, got {stated!r}")
         if int(stated) > limit_bytes:
-            raise _too_large(int(stated), limit_bytes)
+            raise _too_large(int(stated), limit_bytes, option)
 
 
-def _too_large(size: int, limit_bytes: int) -> BodyTooLargeError:
+def _too_large(size: int, limit_bytes: int, option: str) -> BodyTooLargeError:
     return BodyTooLargeError(
         f"the body has at least {size} bytes, the limit is {limit_bytes}",
-        hint="--max-body-bytes raises it",
+        hint=f"{option} raises it",
         limit_bytes=limit_bytes,
     )

@@ -8,10 +8,38 @@ This stands on names that uvicorn promises to nobody (`UVICORN_NAMES`). ``pyproj
 tests hold the names.
 """
 
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-UVICORN_NAMES = ("_unset_keepalive_if_required", "_should_upgrade", "send_400_response", "parser", "url", "headers")
+from turnkeeper.errors import RequestError, TurnkeeperError
+from turnkeeper.http.door import (
+    HEAD_BYTES,
+    LINGER_S,
+    MAX_HEADERS,
+    PROGRESS_BYTES,
+    REFUSED_PEER_S,
+    Door,
+    build_head_error,
+)
+
+UVICORN_NAMES = (
+    "_unset_keepalive_if_required",
+    "_should_upgrade",
+    "send_400_response",
+    "parser",
+    "url",
+    "headers",
+    "transport",
+    "client",
+    "flow",
+    "cycle",
+    "loop",
+    "server_state",
+)
 """The methods and attributes of uvicorn's protocol that are called, overridden or set here."""
 
 _OFFERED = frozenset({b"upgrade", b"http2-settings"})
@@ -19,17 +47,160 @@ _OFFERED = frozenset({b"upgrade", b"http2-settings"})
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection.
+
+    A request must come in: its head within the read timeout, its body at a pace. The clock is that of the connection
+    and runs only while a part of a request is awaited, so a request that arrives at once costs no timer.
+    """
+
+    def __init__(self, *args: Any, door: Door | None = None, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._door = door or Door()
+        self._peer = ""
+        self._is_too_many = False
+        self._is_refused = False
+        self._is_in_head = False
+        self._is_in_message = False
+        self._head_bytes = 0
+        self._fresh_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Connection.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection, and wait for its first request."""
+        super().connection_made(transport)
+        self._peer = self.client[0] if self.client else ""
+        self._is_too_many = not self._door.enter(self._peer)
+        self._wait(REFUSED_PEER_S if self._is_too_many else self._door.read_timeout_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count the connection no longer."""
+        self._door.leave(self._peer)
+        self._stop_waiting()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes that arrived on the connection."""
+        if self._is_refused:
+            return
         self._unset_keepalive_if_required()
+        self._fresh_bytes += len(data)
+        was_in_head = self._is_in_head
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._decline(data[upgrade.args[0] :])
-        except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+        except httptools.HttpParserError as error:
+            if not self._is_refused:
+                self.send_400_response(f"Invalid HTTP request received: {error}.")
+        if self._is_refused:
+            return
+        # httptools tells of a header when it is whole, so one that never ends is measured here.
+        self._head_bytes += len(data) if was_in_head and self._is_in_head else 0
+        if self._head_bytes > HEAD_BYTES:
+            self._refuse(build_head_error())
+        if not self._is_in_message:
+            self._stop_waiting()
+        elif self._timer is None:
+            self._wait(self._door.read_timeout_s)
+
+    # What httptools tells.
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._is_in_head = self._is_in_message = True
+        self._head_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        """The head of a request is whole: refuse it, or let the application have it."""
+        self._is_in_head = False
+        if self._is_too_many:
+            self._refuse(self._door.build_peer_error(self._peer))
+        elif len(self.headers) > MAX_HEADERS or self._measure_head() > HEAD_BYTES:
+            self._refuse(build_head_error())
+        if not self._is_refused:
+            self._restart_clock()
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body came."""
+        if not self._is_refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        self._is_in_message = False
+        if not self._is_refused:
+            super().on_message_complete()
+
+    def _measure_head(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    # Time.
+
+    def _wait(self, seconds: float) -> None:
+        self._stop_waiting()
+        self._fresh_bytes = 0
+        self._timer = self.loop.call_later(seconds, self._look)
+
+    def _stop_waiting(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _restart_clock(self) -> None:
+        if self._timer is not None:
+            self._wait(self._door.read_timeout_s)
+
+    def _look(self) -> None:
+        """See whether the request still comes in, now that the time for its next part is over."""
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        is_answered = not self._is_in_head and bool(self.cycle) and self.cycle.response_complete
+        if self._is_refused or not self._is_in_message or is_answered:
+            self.transport.close()
+        elif self._is_in_head:
+            self._refuse(self._door.build_timeout_error("the whole head of the request"))
+        elif self.flow.read_paused or self._fresh_bytes >= PROGRESS_BYTES:
+            self._wait(self._door.read_timeout_s)
+        else:
+            self._refuse(self._door.build_timeout_error(f"the end of the body, or {PROGRESS_BYTES} bytes of it,"))
+
+    # Refusals.
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request."""
+        hint = "send HTTP/1.1; HTTP/2 and tunnels are not served"
+        self._refuse(RequestError(msg.rstrip("."), hint=hint))
+
+    def _refuse(self, error: TurnkeeperError) -> None:
+        """Answer by ourselves, once, and end the connection; what the client goes on sending is thrown away."""
+        if self._is_refused or self.transport.is_closing():
+            return
+        self._is_refused = True
+        cycle = self.cycle
+        is_busy = bool(cycle) and not cycle.response_complete
+        if not (is_busy and cycle.response_started):
+            self.transport.write(self._render_refusal(error))
+        if is_busy:  # the application waits for a body that will not come
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._wait(LINGER_S)
+
+    def _render_refusal(self, error: TurnkeeperError) -> bytes:
+        refusal = self._door.refuse(error, (self.url or b"").decode("latin-1"))
+        own = ((name.decode(), value.decode()) for name, value in self.server_state.default_headers)
+        size = ("content-length", str(len(refusal.body)))
+        headers = (*own, *refusal.headers, size, ("connection", "close"))
+        status = HTTPStatus(refusal.status)
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in headers), "", ""]
+        return "\r\n".join(lines).encode("latin-1") + refusal.body
 
     def _should_upgrade(self) -> bool:
         """Answer yes, so that uvicorn does not take the message for complete: its body comes with the next parser."""
@@ -48,6 +219,8 @@ class HttpProtocol(HttpToolsProtocol):
             b"",
             b"",
         ]
+        if self._is_refused:
+            return
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
         self.data_received(b"\r\n".join(head) + rest)

@@ -12,6 +12,7 @@ from turnkeeper.engines import RelayRequest
 from turnkeeper.errors import RequestError
 from turnkeeper.headers import JSON_HEADERS
 from turnkeeper.http.exchange import Exchange
+from turnkeeper.http.turns import read_turn_body
 from turnkeeper.jsontypes import JsonObject, is_number, is_object
 from turnkeeper.metrics.metrics import CONTENT_TYPE
 from turnkeeper.passthrough import OpenRoute, find_passage, parse_open_route
@@ -64,6 +65,7 @@ class Routes:
 
     async def collect_samples(self, exchange: Exchange) -> None:
         """``POST /sessions/{id}/samples``."""
+        self._service.get_session_id(exchange.path_params["session_id"])  # before the body is read
         body = await self._read_object(exchange)
         _check_names(body)
         metadata, rewards = _read_samples_metadata(body.get("metadata")), _read_rewards(body.get("rewards"))
@@ -87,15 +89,15 @@ class Routes:
         self._service.get_session_id(session_id)
         allow_unrecorded = self._service.config.server.allow_unrecorded
         path = find_passage(exchange.method, path, opened=self._opened, allow_unrecorded=allow_unrecorded)
+        call = RelayRequest(
+            method=exchange.method,
+            path=quote(f"/{path}"),
+            query=exchange.query,
+            headers=exchange.header_items,
+            body=await read_turn_body(exchange, self._service),
+            session_id=session_id,
+        )
         with self._service.count_request():
-            call = RelayRequest(
-                method=exchange.method,
-                path=quote(f"/{path}"),
-                query=exchange.query,
-                headers=exchange.header_items,
-                body=await exchange.read_body(self._service.config.limits.max_body_bytes),
-                session_id=session_id,
-            )
             reply = await self._service.relay(session_id, call, is_admin=exchange.caller.is_admin)
         await exchange.respond(reply.status, reply.body, dict(reply.headers))
 

@@ -35,8 +35,8 @@ class TurnHandler:
     async def answer(self, exchange: Exchange) -> None:
         """Answer one request."""
         session_id = find_session_id(exchange, self.service)
-        with self.service.count_request():
-            body = await exchange.read_body(self.service.config.limits.max_body_bytes)
+        body = await read_turn_body(exchange, self.service)
+        with self.service.count_request():  # a place is taken once the body is there, not while it comes
             call = self.dialect.parse_request(parse_object(body), build_context(self.service, session_id))
             exchange.watch(self.service.spawn)
             response_id = self.dialect.build_response_id(self.service.draw_hex())
@@ -104,15 +104,24 @@ def build_context(service: SessionService, session_id: str) -> ParseContext:
     )
 
 
+async def read_turn_body(exchange: Exchange, service: SessionService) -> bytes:
+    """The body of what an agent sends."""
+    limits = service.config.limits
+    limit_bytes = min(limits.max_turn_body_bytes, limits.max_body_bytes)
+    option = "--max-turn-body-bytes" if limit_bytes == limits.max_turn_body_bytes else "--max-body-bytes"
+    return await exchange.read_body(limit_bytes, option)
+
+
 def find_session_id(exchange: Exchange, service: SessionService) -> str:
     """The session a request is for: that of its path, else the one that its key opens, else the one that a key names.
 
     Raises:
+        SessionNotFoundError: the path names no session, and a turn would not open it.
         AuthenticationError: no key, or no session behind it.
     """
     session_id = exchange.path_params.get("session_id")
     if session_id is not None:
-        return session_id
+        return service.get_turn_session_id(session_id)  # before the body is read
     if exchange.caller.grants:
         return exchange.caller.grants[0].session_id
     keys = exchange.caller.other_keys
@@ -135,7 +144,7 @@ class TokenCountHandler:
     async def answer(self, exchange: Exchange) -> None:
         """Answer one request."""
         session_id = find_session_id(exchange, self.service)
-        body = await exchange.read_body(self.service.config.limits.max_body_bytes)
+        body = await read_turn_body(exchange, self.service)
         call = self.dialect.parse_request(parse_object(body), build_context(self.service, session_id))
         count = await self.service.count_tokens(session_id, call.request)
         await exchange.respond(200, encode_json({"input_tokens": count}), JSON_HEADERS)

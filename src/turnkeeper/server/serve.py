@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -13,6 +14,7 @@ import uvicorn
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.errors import ConfigError
 from turnkeeper.http.app import build_app
+from turnkeeper.http.door import Door
 from turnkeeper.http.protocol import HttpProtocol
 from turnkeeper.server.build import build_service
 from turnkeeper.service.encoding import limit_libraries, release_memory
@@ -106,7 +108,7 @@ def serve(config: ResolvedConfig, *, worker: int = 0) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     server = Server(
-        build_uvicorn_config(build_app(service)),
+        build_uvicorn_config(build_app(service), build_door(service)),
         service,
         lambda: _print_line(f"turnkeeper session server ready at http://{shown}:{port}"),
     )
@@ -122,11 +124,20 @@ def _print_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def build_uvicorn_config(app: object) -> uvicorn.Config:
+def build_door(service: SessionService) -> Door:
+    """What connections may take of a server."""
+    return Door(
+        read_timeout_s=service.config.timeouts.read_timeout_s,
+        max_peer_connections=service.config.limits.max_peer_connections,
+        on_error=service.count_error,
+    )
+
+
+def build_uvicorn_config(app: object, door: Door | None = None) -> uvicorn.Config:
     """How the server is run: agents pause for minutes between turns, and their idle connections stay open."""
     return uvicorn.Config(
         app,  # pyright: ignore[reportArgumentType] - any ASGI application
-        http=HttpProtocol,
+        http=partial(HttpProtocol, door=door),  # pyright: ignore[reportArgumentType] - uvicorn only calls it
         log_config=None,
         access_log=False,
         lifespan="on",

@@ -45,7 +45,7 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def running(
-    app: AsgiApp, *, host: str = "127.0.0.1", drain_s: int = 2, protocol: type[asyncio.Protocol] | None = None
+    app: AsgiApp, *, host: str = "127.0.0.1", drain_s: int = 2, protocol: Callable[..., asyncio.Protocol] | None = None
 ) -> AsyncGenerator[str]:
     """Serve the application in this event loop until the block ends.
 
@@ -63,7 +63,7 @@ async def running(
     """
     config = uvicorn.Config(
         app,
-        http=protocol or "auto",
+        http=protocol or "auto",  # pyright: ignore[reportArgumentType] - uvicorn only calls it
         log_level="critical",
         access_log=False,
         lifespan="on",
