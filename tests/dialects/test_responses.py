@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from dialectkit import CALLS, CONTEXT, MESSAGES, START, call, make_reply
 from turnkeeper.dialects import RESPONSES, AgentCall
-from turnkeeper.dialects.seal import seal_reasoning
+from turnkeeper.dialects.opaque_reasoning import encode_reasoning
 from turnkeeper.dialects.sse import parse_events
 from turnkeeper.errors import (
     AuthenticationError,
@@ -115,8 +115,8 @@ def test_neighbouring_items_of_the_assistant_are_one_message() -> None:
 REASONINGS: dict[str, tuple[JsonObject, str | None, bool]] = {
     "summary": (reasoning(summary=[{"type": "summary_text", "text": "why"}]), "why", False),
     "content": (reasoning(content=[{"type": "reasoning_text", "text": "why"}]), "why", False),
-    "sealed only": (reasoning(encrypted_content=seal_reasoning("why")), "why", False),
-    "text and ours": (reasoning(summary=[{"text": "why"}], encrypted_content=seal_reasoning("why")), "why", False),
+    "sealed only": (reasoning(encrypted_content=encode_reasoning("why")), "why", False),
+    "text and ours": (reasoning(summary=[{"text": "why"}], encrypted_content=encode_reasoning("why")), "why", False),
     "text and foreign": (reasoning(summary=[{"text": "why"}], encrypted_content="ENC0"), "why", True),
     "foreign only": (reasoning(encrypted_content="ENC0", content=None), None, True),
     "nothing": (reasoning(), None, False),
@@ -294,7 +294,7 @@ def test_a_reply_is_one_response() -> None:
         ("function_call", "fc_ab_0"),
         ("function_call", "fc_ab_1"),
     ]
-    assert body["output"][0]["encrypted_content"] == seal_reasoning("why")
+    assert body["output"][0]["encrypted_content"] == encode_reasoning("why")
     assert body["output"][2]["arguments"] == CALLS[0]["function"]["arguments"]
     assert (body["id"], body["status"], body["created_at"], body["model"]) == ("resp_ab", "completed", 12, "m")
     assert (body["tools"], body["metadata"]) == ([FUNCTION], {"k": "v"})

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from dialectkit import TEXTS, VALUES
 from turnkeeper.dialects.jsonbody import encode_json
-from turnkeeper.dialects.tool_calls import RAW_KEY, read_arguments, write_arguments
+from turnkeeper.dialects.tool_calls import UNPARSED_KEY, parse_arguments, render_arguments
 from turnkeeper.matching.arguments import are_arguments_equal
 
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=3), st.sampled_from([None, 1]))
 def test_an_object_comes_back_equal(value: dict[str, object], indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
-    replayed = json.loads(encode_json(read_arguments(text)))
-    assert are_arguments_equal(text, write_arguments(replayed))
+    replayed = json.loads(encode_json(parse_arguments(text)))
+    assert are_arguments_equal(text, render_arguments(replayed))
 
 
 ODD = {
@@ -32,16 +32,16 @@ ODD = {
     "too large": '{"a": 1e999}',
     "half a pair": '{"a": "\\ud83d"}',
     "deep": "[" * 100_000,
-    "the key itself": json.dumps({RAW_KEY: "x"}),
+    "the key itself": json.dumps({UNPARSED_KEY: "x"}),
 }
 
 
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD.keys())
 def test_a_text_that_spells_no_object_comes_back_as_it_was(text: str) -> None:
-    assert read_arguments(text) == {RAW_KEY: text}
-    assert write_arguments(json.loads(encode_json(read_arguments(text)))) == text
+    assert parse_arguments(text) == {UNPARSED_KEY: text}
+    assert render_arguments(json.loads(encode_json(parse_arguments(text)))) == text
 
 
 def test_no_text_is_the_empty_object() -> None:
-    assert read_arguments("") == {}
-    assert write_arguments({}) == "{}"
+    assert parse_arguments("") == {}
+    assert render_arguments({}) == "{}"

@@ -230,9 +230,9 @@ async def test_what_fails_for_want_of_an_engine_fits_the_schema_of_errors() -> N
 @pytest.mark.parametrize(
     ("schema", "read"),
     [
-        ("ChatRequest", chat.READ_FIELDS),
-        ("MessagesRequest", messages.READ_FIELDS),
-        ("ResponsesRequest", responses.READ_FIELDS),
+        ("ChatRequest", chat.OWN_FIELDS),
+        ("MessagesRequest", messages.OWN_FIELDS),
+        ("ResponsesRequest", responses.OWN_FIELDS),
     ],
 )
 def test_the_body_of_a_turn_names_every_field_that_is_read(schema: str, read: frozenset[str]) -> None:

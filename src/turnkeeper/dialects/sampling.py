@@ -24,7 +24,7 @@ MAX_DROPPED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedFields:
+class RequestedFields:
     """What a body asks for beside its conversation."""
 
     sampling: Mapping[str, Any]
@@ -55,7 +55,7 @@ class PinnedSampling:
 
 def parse_fields(
     body: Mapping[str, Any], *, read: Collection[str] = (), forward_fields: Collection[str] = ()
-) -> AskedFields:
+) -> RequestedFields:
     """Sort the fields of a body by their rows; null means left out.
 
     Args:
@@ -71,13 +71,13 @@ def parse_fields(
     given = {name: value for name, value in body.items() if value is not None and name not in read}
     rows = {name: find_field(name) for name in given}
     check_allowed(body)
-    asked = _read_reaching({name: given[name] for name, row in rows.items() if is_reaching(row)})
+    requested = _parse_reaching({name: given[name] for name, row in rows.items() if is_reaching(row)})
     unknown = sorted(name for name, row in rows.items() if row is None)
     fixed = sorted(name for name, row in rows.items() if row is not None and row.use is Use.FIXED)
-    return AskedFields(
-        sampling={name: value for name, value in asked.items() if FIELDS[name].use is Use.SAMPLING},
+    return RequestedFields(
+        sampling={name: value for name, value in requested.items() if FIELDS[name].use is Use.SAMPLING},
         forwarded={
-            **{name: value for name, value in asked.items() if FIELDS[name].use is Use.FORMAT},
+            **{name: value for name, value in requested.items() if FIELDS[name].use is Use.FORMAT},
             **{name: given[name] for name in unknown if name in forward_fields},
         },
         dropped_fields=tuple(shorten(name, 100) for name in unknown if name not in forward_fields)[:MAX_DROPPED],
@@ -103,30 +103,30 @@ def check_allowed(body: Mapping[str, Any]) -> None:
                 param=name,
             )
         if row.use is Use.TOKENS and not row.is_neutral(value):
-            wanted = f"; the one value that is served is {show(row.neutral[0])}" if row.neutral else ""
+            wanted = f"; the one value that is served is {quote(row.neutral[0])}" if row.neutral else ""
             raise RequestError(
-                f"{name} is not for agents: the server owns the tokens of a session, got {show(value)}",
+                f"{name} is not for agents: the server owns the tokens of a session, got {quote(value)}",
                 hint=f"leave {name} out{wanted}",
                 param=name,
             )
 
 
-def _read_reaching(given: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_reaching(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that reach the engine under their own names, each value checked."""
-    asked: dict[str, Any] = {}
+    requested: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     for name, value in given.items():
         row = FIELDS[name]
         if row.check is not None and not row.check.accepts(value):
-            raise RequestError(f"{name} must be {row.check.expected}, got {show(value)}", param=name)
-        if row.name in asked and not is_same(asked[row.name], value):
+            raise RequestError(f"{name} must be {row.check.expected}, got {quote(value)}", param=name)
+        if row.name in requested and not is_same(requested[row.name], value):
             first = spelled[row.name]
-            said = f"{first}={show(asked[row.name])} and {name}={show(value)}"
+            values = f"{first}={quote(requested[row.name])} and {name}={quote(value)}"
             what = "token limit" if row is TOKEN_LIMIT else row.name
-            raise RequestError(f"one {what} is expected, got {said}", param=first)
-        asked.setdefault(row.name, value)
+            raise RequestError(f"one {what} is expected, got {values}", param=first)
+        requested.setdefault(row.name, value)
         spelled.setdefault(row.name, name)
-    return asked
+    return requested
 
 
 def parse_pins(value: Any) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def parse_pins(value: Any) -> dict[str, Any]:
         RequestError: not an object, an unknown name, or a bad value.
     """
     if not is_object(value):
-        raise RequestError(f"sampling_params must be an object, got {show(value)}", param="sampling_params")
+        raise RequestError(f"sampling_params must be an object, got {quote(value)}", param="sampling_params")
     for name, pin in value.items():
         row = find_field(name)
         is_idle = row is not None and (row.use is Use.FIXED or (row.use is Use.TOKENS and row.is_neutral(pin)))
@@ -151,12 +151,12 @@ def parse_pins(value: Any) -> dict[str, Any]:
             )
     pinned = {name: pin for name, pin in value.items() if is_reaching(FIELDS.get(name))}
     try:
-        asked = _read_reaching({name: pin for name, pin in pinned.items() if pin is not None})
+        requested = _parse_reaching({name: pin for name, pin in pinned.items() if pin is not None})
     except RequestError as error:
         raise RequestError(
             f"sampling_params: {error.message}", param=f"sampling_params.{error.facts['param']}"
         ) from None
-    return {**{FIELDS[name].name: None for name, pin in pinned.items() if pin is None}, **asked}
+    return {**{FIELDS[name].name: None for name, pin in pinned.items() if pin is None}, **requested}
 
 
 def parse_sampling_field(name: str, value: Any) -> Any:
@@ -165,22 +165,24 @@ def parse_sampling_field(name: str, value: Any) -> Any:
     Raises:
         RequestError: a bad value.
     """
-    return _read_reaching({name: value})[name]
+    return _parse_reaching({name: value})[name]
 
 
 def apply_pins(
     sampling: Mapping[str, Any], pins: Mapping[str, Any], forwarded: Mapping[str, Any] | None = None
 ) -> PinnedSampling:
     """Lay a session's pins over what the agent asked for; pins win, and a pin of null leaves the field out."""
-    asked = {**(forwarded or {}), **sampling}
-    overridden = {name: asked[name] for name in pins if name in asked and not is_same(asked[name], pins[name])}
-    laid = {name: value for name, value in {**asked, **pins}.items() if value is not None}
+    requested = {**(forwarded or {}), **sampling}
+    overridden = {
+        name: requested[name] for name in pins if name in requested and not is_same(requested[name], pins[name])
+    }
+    laid = {name: value for name, value in {**requested, **pins}.items() if value is not None}
     return PinnedSampling(
         sampling={name: value for name, value in laid.items() if _is_sampling(name)},
         forwarded={name: value for name, value in laid.items() if not _is_sampling(name)},
         overridden=overridden,
         unpinned=tuple(
-            row.name for row in _SHAPING if row.name not in pins and not row.is_neutral(asked.get(row.name))
+            row.name for row in _SHAPING if row.name not in pins and not row.is_neutral(requested.get(row.name))
         ),
         notes=tuple(f"left out {name}: the session forbids it" for name in overridden if pins[name] is None),
     )
@@ -194,6 +196,6 @@ def _is_sampling(name: str) -> bool:
     return row is not None and row.use is Use.SAMPLING
 
 
-def show(value: Any) -> str:
+def quote(value: Any) -> str:
     """A value as an error message quotes it."""
     return shorten(repr(value))

@@ -2,35 +2,35 @@
 
 ::
 
-    sampled text --read_arguments--> object --(client)--> object --write_arguments--> text equal by value
+    sampled text --parse_arguments--> object --(client)--> object --render_arguments--> text equal by value
 
 A sampled text may spell no object that survives the journey: broken JSON, a repeated key, NaN, half a surrogate pair.
-It travels whole under ``RAW_KEY``, so that the client's replay is still recognised; no tool takes an argument of that
-name, and the model is told so by the tool's own error.
+It travels whole under ``UNPARSED_KEY``, so that the client's replay is still recognised; no tool takes an argument of
+that name, and the model is told so by the tool's own error.
 """
 
 import json
 
 from turnkeeper.jsontypes import JsonObject, is_object, parse_finite, parse_strict
 
-RAW_KEY = "unparsed_arguments"
+UNPARSED_KEY = "unparsed_arguments"
 """The one member of an object that stands for a text that spells none."""
 
 
-def read_arguments(text: str) -> JsonObject:
+def parse_arguments(text: str) -> JsonObject:
     """The object that a sampled text spells; no text is the empty object."""
     if not text:
         return {}
     value = _parse(text)
-    if value is None or value.keys() == {RAW_KEY}:
-        return {RAW_KEY: text}
+    if value is None or value.keys() == {UNPARSED_KEY}:
+        return {UNPARSED_KEY: text}
     return value
 
 
-def write_arguments(value: JsonObject) -> str:
+def render_arguments(value: JsonObject) -> str:
     """The text for an object that a client sent."""
-    if value.keys() == {RAW_KEY} and isinstance(value[RAW_KEY], str):
-        return str(value[RAW_KEY])
+    if value.keys() == {UNPARSED_KEY} and isinstance(value[UNPARSED_KEY], str):
+        return str(value[UNPARSED_KEY])
     return json.dumps(value, ensure_ascii=False)
 
 

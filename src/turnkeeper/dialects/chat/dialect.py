@@ -11,21 +11,21 @@ from turnkeeper.dialects.chat.reply import ReplyForm, build_completion
 from turnkeeper.dialects.chat.request import parse_messages, parse_tools
 from turnkeeper.dialects.chat.stream import ChatStream
 from turnkeeper.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
-from turnkeeper.dialects.fields import choose_model, find_object, merge_nested, read_flag, read_model
 from turnkeeper.dialects.images import ImageFilter
 from turnkeeper.dialects.jsonbody import encode_json
+from turnkeeper.dialects.members import choose_model, get_flag, get_model, get_optional_object, merge_nested
 from turnkeeper.dialects.openai import HOSTED_FIELDS, build_error
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.dialects.sampling import parse_fields
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
 
-READ_FIELDS: frozenset[str] = frozenset(
+OWN_FIELDS: frozenset[str] = frozenset(
     {"messages", "tools", "chat_template_kwargs", "model", "stream", "stream_options", "logprobs"}
 )
 """Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
 
-NOISE_FIELDS = HOSTED_FIELDS
+IGNORED_FIELDS = HOSTED_FIELDS
 """What only a hosted service understands: left out, and noted."""
 
 
@@ -60,32 +60,32 @@ class ChatDialect:
     def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
         """Read a body; see the dialect's protocol."""
         body, nested = merge_nested(body)
-        fields = parse_fields(body, read=READ_FIELDS | NOISE_FIELDS, forward_fields=context.forward_fields)
+        fields = parse_fields(body, read=OWN_FIELDS | IGNORED_FIELDS, forward_fields=context.forward_fields)
         images = ImageFilter(context.on_image)
         request = TurnRequest(
-            model=read_model(body),
+            model=get_model(body),
             messages=parse_messages(body.get("messages"), images),
             tools=parse_tools(body.get("tools")),
-            chat_template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
+            chat_template_kwargs=get_optional_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
             sampling=fields.sampling,
             forwarded=fields.forwarded,
             dropped_fields=fields.dropped_fields,
             dialect=self.name,
             notes=(
                 *nested,
-                *(f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys())),
+                *(f"left out {name}" for name in sorted(IGNORED_FIELDS & body.keys())),
                 *fields.notes,
                 *images.notes,
             ),
         )
-        options = find_object(body.get("stream_options"), "stream_options")
+        options = get_optional_object(body.get("stream_options"), "stream_options")
         form = ReplyForm(
             model=choose_model(body),
-            wants_usage=read_flag(options, "include_usage"),
-            wants_logprobs=read_flag(body, "logprobs"),
+            wants_usage=get_flag(options, "include_usage"),
+            wants_logprobs=get_flag(body, "logprobs"),
             decode_token=context.decode_token,
         )
-        return ChatCall(request=request, wants_stream=read_flag(body, "stream"), form=form)
+        return ChatCall(request=request, wants_stream=get_flag(body, "stream"), form=form)
 
     def choose_status(self, error: TurnkeeperError) -> int:
         """The error's own status."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnkeeper.dialects.conversation import get_messages, order_results
-from turnkeeper.dialects.fields import get_object
 from turnkeeper.dialects.images import IMAGE_HINT, IMAGE_TYPES, ImageFilter
 from turnkeeper.dialects.jsonbody import describe_json
+from turnkeeper.dialects.members import get_object
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject, Message, is_array, is_object
 

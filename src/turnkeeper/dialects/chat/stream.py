@@ -11,8 +11,8 @@ from turnkeeper.dialects.chat.reply import ReplyForm, build_usage, choose_finish
 from turnkeeper.dialects.dialect import StreamStart
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.dialects.openai import build_error
-from turnkeeper.dialects.progress import Progress
 from turnkeeper.dialects.reply import AgentReply
+from turnkeeper.dialects.sent_text import SentText
 from turnkeeper.dialects.sse import encode_event, encode_text_event
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
@@ -24,7 +24,7 @@ class ChatStream:
     def __init__(self, start: StreamStart, form: ReplyForm) -> None:
         self._start = start
         self._form = form
-        self._progress = Progress()
+        self._sent = SentText()
         self._is_open = False
 
     def heartbeat(self) -> bytes:
@@ -33,12 +33,12 @@ class ChatStream:
 
     def extend(self, *, reasoning: str, content: str) -> bytes:
         """A delta for each text."""
-        self._progress.add(reasoning=reasoning, content=content)
+        self._sent.add(reasoning=reasoning, content=content)
         return self._open() + self._render_texts(reasoning, content)
 
     def finish(self, reply: AgentReply) -> bytes:
         """The deltas, the finish reason, the usage where wanted, ``[DONE]``."""
-        rest = self._progress.find_rest(reply.message)
+        rest = self._sent.get_unsent(reply.message)
         parts = [self._open(), self._render_texts(rest.reasoning, rest.content)]
         for index, call in enumerate(reply.message.get("tool_calls") or ()):
             parts.append(self._chunk({"tool_calls": [{**call, "index": index}]}))

@@ -10,34 +10,34 @@ from typing import Any
 
 from turnkeeper.core.turn import TurnRequest
 from turnkeeper.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
-from turnkeeper.dialects.fields import (
-    choose_model,
-    find_object,
-    get_list,
-    get_object,
-    merge_nested,
-    read_flag,
-    read_model,
-)
 from turnkeeper.dialects.images import ImageFilter
 from turnkeeper.dialects.jsonbody import encode_json
+from turnkeeper.dialects.members import (
+    choose_model,
+    get_flag,
+    get_list,
+    get_model,
+    get_object,
+    get_optional_object,
+    merge_nested,
+)
 from turnkeeper.dialects.messages import error as messages_error
 from turnkeeper.dialects.messages.reply import build_message
 from turnkeeper.dialects.messages.request import parse_conversation
 from turnkeeper.dialects.messages.stream import MessagesStream
-from turnkeeper.dialects.messages.tools import parse_choice, parse_toolbox
+from turnkeeper.dialects.messages.tools import parse_choice, parse_tools
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.dialects.sampling import parse_fields
 from turnkeeper.errors import RequestError, TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
 
-READ_FIELDS: frozenset[str] = frozenset(
+OWN_FIELDS: frozenset[str] = frozenset(
     {"model", "system", "messages", "tools", "tool_choice", "stream", "stop_sequences", "chat_template_kwargs"}
     | {"output_config"}
 )
 """Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
 
-NOISE_FIELDS: frozenset[str] = frozenset(
+IGNORED_FIELDS: frozenset[str] = frozenset(
     {"metadata", "service_tier", "context_management", "container", "mcp_servers", "betas", "inference_geo", "speed"}
     | {"thinking", "cache_control", "anthropic_beta", "anthropic_version"}
 )
@@ -76,31 +76,31 @@ class MessagesDialect:
     def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
         """Read a body; see the dialect's protocol."""
         body, nested = merge_nested(body)
-        toolbox = parse_toolbox(body.get("tools"))
+        tools = parse_tools(body.get("tools"))
         images = ImageFilter(context.on_image)
-        conversation = parse_conversation(body.get("system"), body.get("messages"), images, toolbox)
-        loaded = toolbox.list_loaded(conversation.references)
-        choice = parse_choice(body.get("tool_choice")) if toolbox.tools or loaded else {}
-        output = _read_output(body.get("output_config"))
-        noise = tuple(f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys()))
+        conversation = parse_conversation(body.get("system"), body.get("messages"), images, tools)
+        loaded = tools.list_loaded(conversation.references)
+        choice = parse_choice(body.get("tool_choice")) if tools.tools or loaded else {}
+        output = _parse_output(body.get("output_config"))
+        ignored = tuple(f"left out {name}" for name in sorted(IGNORED_FIELDS & body.keys()))
         fields = parse_fields(
-            {**body, **_read_stop(body.get("stop_sequences")), **output.sampling},
-            read=READ_FIELDS | NOISE_FIELDS,
+            {**body, **_parse_stop(body.get("stop_sequences")), **output.sampling},
+            read=OWN_FIELDS | IGNORED_FIELDS,
             forward_fields=context.forward_fields,
         )
         request = TurnRequest(
-            model=read_model(body),
+            model=get_model(body),
             messages=conversation.messages,
-            tools=toolbox.tools,
+            tools=tools.tools,
             loaded_tools=loaded,
-            chat_template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
+            chat_template_kwargs=get_optional_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
             sampling=fields.sampling,
             forwarded={**fields.forwarded, **choice},
             dropped_fields=fields.dropped_fields,
             dialect=self.name,
-            notes=(*nested, *noise, *fields.notes, *output.notes, *toolbox.notes, *conversation.notes),
+            notes=(*nested, *ignored, *fields.notes, *output.notes, *tools.notes, *conversation.notes),
         )
-        return MessagesCall(request=request, model=choose_model(body), wants_stream=read_flag(body, "stream"))
+        return MessagesCall(request=request, model=choose_model(body), wants_stream=get_flag(body, "stream"))
 
     def choose_status(self, error: TurnkeeperError) -> int:
         """503 is 529 here."""
@@ -119,8 +119,8 @@ class _Output:
     notes: tuple[str, ...]
 
 
-def _read_output(value: Any) -> _Output:
-    config = find_object(value, "output_config")
+def _parse_output(value: Any) -> _Output:
+    config = get_optional_object(value, "output_config")
     notes = tuple(f"left out output_config.{name}" for name in sorted(config) if name != "format")
     if config.get("format") is None:
         return _Output(sampling={}, notes=notes)
@@ -134,7 +134,7 @@ def _read_output(value: Any) -> _Output:
     return _Output(sampling={"response_format": wanted}, notes=notes)
 
 
-def _read_stop(value: Any) -> JsonObject:
+def _parse_stop(value: Any) -> JsonObject:
     sequences = get_list(value, "stop_sequences")
     if not all(isinstance(text, str) and text for text in sequences):
         raise RequestError("stop_sequences must be a list of strings, none empty", param="stop_sequences")

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from turnkeeper.dialects.opaque_reasoning import sign_thinking
 from turnkeeper.dialects.reply import AgentReply
-from turnkeeper.dialects.seal import sign_thinking
-from turnkeeper.dialects.tool_calls import read_arguments
+from turnkeeper.dialects.tool_calls import parse_arguments
 from turnkeeper.jsontypes import JsonObject, Message
 
 
@@ -36,7 +36,7 @@ def build_blocks(message: Message) -> Iterator[JsonObject]:
     if content or not (reasoning or calls):
         yield {"type": "text", "text": content or ""}
     for call in calls or ():
-        yield {**open_call(call), "input": read_arguments(call["function"]["arguments"])}
+        yield {**open_call(call), "input": parse_arguments(call["function"]["arguments"])}
 
 
 def open_call(call: JsonObject) -> JsonObject:

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnkeeper.dialects.conversation import AssistantDraft, Conversation, get_messages, order_results
-from turnkeeper.dialects.fields import find_object, find_text, get_name, get_object, get_text
 from turnkeeper.dialects.images import IMAGE_HINT, IMAGE_TYPES, ImageFilter
 from turnkeeper.dialects.jsonbody import describe_json
-from turnkeeper.dialects.messages.tools import Toolbox
-from turnkeeper.dialects.seal import is_signed
-from turnkeeper.dialects.tool_calls import write_arguments
+from turnkeeper.dialects.members import get_name, get_object, get_optional_object, get_optional_text, get_text
+from turnkeeper.dialects.messages.tools import MessagesTools
+from turnkeeper.dialects.opaque_reasoning import is_signed
+from turnkeeper.dialects.tool_calls import render_arguments
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject, Message, is_array
 
@@ -23,62 +23,62 @@ BILLING_HEADER = re.compile(r"\s*x-anthropic-billing-header:[^\n]*\n?")
 """What Claude Code puts before its system prompt; it differs from conversation to conversation."""
 
 
-def parse_conversation(system: Any, messages: Any, images: ImageFilter, toolbox: Toolbox) -> Conversation:
+def parse_conversation(system: Any, messages: Any, images: ImageFilter, tools: MessagesTools) -> Conversation:
     """Read ``system`` and ``messages``.
 
     Args:
         system: the system prompt.
         messages: the list of messages.
         images: says what becomes of images in what users say and tools give.
-        toolbox: the tools that references in tool results name.
+        tools: the tools that references in tool results name.
 
     Raises:
         RequestError: by the path of the field.
     """
     items = get_messages(messages)
-    reader = _Reader(images, toolbox)
-    texts = reader.read_system(system)
-    parsed = [message for index, item in enumerate(items) for message in reader.read(item, f"messages[{index}]")]
+    parser = _ConversationParser(images, tools)
+    texts = parser.parse_system(system)
+    parsed = [message for index, item in enumerate(items) for message in parser.parse(item, f"messages[{index}]")]
     head = [{"role": "system", "content": texts}] if texts else []
     return Conversation(
         messages=order_results([*head, *parsed]),
-        references=tuple(reader.references),
-        notes=(*dict.fromkeys(reader.notes), *images.notes),
+        references=tuple(parser.references),
+        notes=(*dict.fromkeys(parser.notes), *images.notes),
     )
 
 
-class _Reader:
+class _ConversationParser:
     """Reads messages and keeps notes."""
 
-    def __init__(self, images: ImageFilter, toolbox: Toolbox) -> None:
+    def __init__(self, images: ImageFilter, tools: MessagesTools) -> None:
         self.notes: list[str] = []
         self.references: list[str] = []
         self._images = images
-        self._toolbox = toolbox
+        self._tools = tools
 
-    def read_system(self, value: Any) -> str:
+    def parse_system(self, value: Any) -> str:
         """The system prompt as one text, without the billing block."""
         if value is None:
             return ""
         if isinstance(value, str):
             return self._strip_billing(value)
-        blocks = self._read_texts(value, "system")
+        blocks = self._parse_texts(value, "system")
         if blocks and BILLING_HEADER.fullmatch(blocks[0]):
             self.notes.append("left out the billing header")
             return "".join(blocks[1:])
         return self._strip_billing("".join(blocks))
 
-    def read(self, value: Any, where: str) -> Iterator[Message]:
+    def parse(self, value: Any, where: str) -> Iterator[Message]:
         """The canonical messages that one message stands for, in their order."""
         message = get_object(value, where)
         role, content = message.get("role"), message.get("content")
         match role:
             case "user":
-                yield from self._read_user(content, f"{where}.content")
+                yield from self._parse_user(content, f"{where}.content")
             case "assistant":
-                yield self._read_assistant(content, f"{where}.content")
+                yield self._parse_assistant(content, f"{where}.content")
             case "system":
-                yield {"role": "system", "content": self._read_text(content, f"{where}.content")}
+                yield {"role": "system", "content": self._parse_text(content, f"{where}.content")}
             case _:
                 raise RequestError(
                     f"{where}.role must be user, assistant or system, got {role!r}", param=f"{where}.role"
@@ -91,7 +91,7 @@ class _Reader:
         self.notes.append("left out the billing header")
         return text[header.end() :]
 
-    def _read_user(self, content: Any, where: str) -> Iterator[Message]:
+    def _parse_user(self, content: Any, where: str) -> Iterator[Message]:
         """Tool results first, as the protocol wants them to stand, then the text."""
         if not is_array(content):
             yield {"role": "user", "content": get_text(content, where)}
@@ -102,13 +102,13 @@ class _Reader:
             block, place = get_object(item, f"{where}[{index}]"), f"{where}[{index}]"
             if block.get("type") == "tool_result":
                 has_results = True
-                yield self._read_result(block, place)
+                yield self._parse_result(block, place)
             else:
-                texts.append(self._read_given_block(block, place))
+                texts.append(self._parse_given_block(block, place))
         if texts or not has_results:
             yield {"role": "user", "content": "".join(texts)}
 
-    def _read_result(self, block: JsonObject, where: str) -> Message:
+    def _parse_result(self, block: JsonObject, where: str) -> Message:
         call_id = get_text(block.get("tool_use_id"), f"{where}.tool_use_id")
         is_error = block.get("is_error")
         if not isinstance(is_error, bool | None):
@@ -119,37 +119,37 @@ class _Reader:
         return {
             "role": "tool",
             "tool_call_id": call_id,
-            "content": self._read_result_content(content, f"{where}.content"),
+            "content": self._parse_result_content(content, f"{where}.content"),
         }
 
-    def _read_result_content(self, content: Any, where: str) -> str:
+    def _parse_result_content(self, content: Any, where: str) -> str:
         if content is None or isinstance(content, str):
             return content or ""
         text, is_behind_definition = "", False
         for block, place in _list_blocks(content, where):
             is_definition = block.get("type") == "tool_reference"
-            said = self._read_reference(block, place) if is_definition else self._read_given_block(block, place)
+            said = self._parse_reference(block, place) if is_definition else self._parse_given_block(block, place)
             if text and said and (is_definition or is_behind_definition):
                 text += "\n"  # a definition stands on a line of its own
             text += said
             is_behind_definition = is_definition
         return text
 
-    def _read_reference(self, block: JsonObject, where: str) -> str:
+    def _parse_reference(self, block: JsonObject, where: str) -> str:
         """The definition of the tool; its name where the request has no such tool, as where its server went away."""
         name = get_name(block.get("tool_name"), f"{where}.tool_name")
         self.references.append(name)
-        definition = self._toolbox.find_definition(name)
+        definition = self._tools.find_definition(name)
         if definition is None:
             self.notes.append(f"wrote the reference to {name[:100]!r} as a name: tools has no such function")
         return name if definition is None else definition
 
-    def _read_given_block(self, block: JsonObject, where: str) -> str:
+    def _parse_given_block(self, block: JsonObject, where: str) -> str:
         """A block of what a user said or a tool gave."""
         placeholder = self._images.find_placeholder(block)
-        return _read_text_block(block, where) if placeholder is None else placeholder
+        return _parse_text_block(block, where) if placeholder is None else placeholder
 
-    def _read_assistant(self, content: Any, where: str) -> Message:
+    def _parse_assistant(self, content: Any, where: str) -> Message:
         draft = AssistantDraft()
         if isinstance(content, str):
             draft.texts.append(content)
@@ -157,34 +157,34 @@ class _Reader:
         if not is_array(content):
             raise RequestError(f"{where} must be a string or a list of blocks, got {describe_json(content)}")
         for index, item in enumerate(content):
-            self._read_assistant_block(draft, get_object(item, f"{where}[{index}]"), f"{where}[{index}]")
+            self._parse_assistant_block(draft, get_object(item, f"{where}[{index}]"), f"{where}[{index}]")
         return draft.build()
 
-    def _read_assistant_block(self, draft: AssistantDraft, block: JsonObject, where: str) -> None:
+    def _parse_assistant_block(self, draft: AssistantDraft, block: JsonObject, where: str) -> None:
         match block.get("type"):
             case "thinking":
-                draft.reasoning.append(self._read_thinking(block, where))
+                draft.reasoning.append(self._parse_thinking(block, where))
             case "redacted_thinking":
                 self.notes.append("left out redacted thinking: this server redacts none")
             case "tool_use":
-                draft.calls.append(_read_call(block, where))
+                draft.calls.append(_parse_call(block, where))
             case _:
-                draft.texts.append(_read_text_block(block, where))
+                draft.texts.append(_parse_text_block(block, where))
 
-    def _read_thinking(self, block: JsonObject, where: str) -> str:
-        text = find_text(block.get("thinking"), f"{where}.thinking")
-        signature = find_text(block.get("signature"), f"{where}.signature")
+    def _parse_thinking(self, block: JsonObject, where: str) -> str:
+        text = get_optional_text(block.get("thinking"), f"{where}.thinking")
+        signature = get_optional_text(block.get("signature"), f"{where}.signature")
         if not is_signed(text, signature):
             origin = "another signature" if signature else "no signature"
             self.notes.append(f"thinking came back with {origin}: it is matched by its text")
         return text
 
-    def _read_text(self, content: Any, where: str) -> str:
-        return content if isinstance(content, str) else "".join(self._read_texts(content, where))
+    def _parse_text(self, content: Any, where: str) -> str:
+        return content if isinstance(content, str) else "".join(self._parse_texts(content, where))
 
     @staticmethod
-    def _read_texts(content: Any, where: str) -> list[str]:
-        return [_read_text_block(block, place) for block, place in _list_blocks(content, where)]
+    def _parse_texts(content: Any, where: str) -> list[str]:
+        return [_parse_text_block(block, place) for block, place in _list_blocks(content, where)]
 
 
 def _list_blocks(content: Any, where: str) -> list[tuple[JsonObject, str]]:
@@ -194,19 +194,19 @@ def _list_blocks(content: Any, where: str) -> list[tuple[JsonObject, str]]:
     return [(get_object(item, f"{where}[{index}]"), f"{where}[{index}]") for index, item in enumerate(content)]
 
 
-def _read_call(block: JsonObject, where: str) -> JsonObject:
-    arguments = find_object(block.get("input"), f"{where}.input")
+def _parse_call(block: JsonObject, where: str) -> JsonObject:
+    arguments = get_optional_object(block.get("input"), f"{where}.input")
     return {
         "id": get_text(block.get("id"), f"{where}.id"),
         "type": "function",
         "function": {
             "name": get_name(block.get("name"), f"{where}.name"),
-            "arguments": write_arguments(arguments),
+            "arguments": render_arguments(arguments),
         },
     }
 
 
-def _read_text_block(block: JsonObject, where: str) -> str:
+def _parse_text_block(block: JsonObject, where: str) -> str:
     kind = block.get("type")
     if kind != "text":
         raise RequestError(

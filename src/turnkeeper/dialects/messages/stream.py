@@ -13,11 +13,11 @@ from turnkeeper.dialects.dialect import StreamStart
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.dialects.messages.error import render_error
 from turnkeeper.dialects.messages.reply import build_usage, describe_stop, open_call, open_message
-from turnkeeper.dialects.progress import Progress
+from turnkeeper.dialects.opaque_reasoning import sign_thinking
 from turnkeeper.dialects.reply import AgentReply
-from turnkeeper.dialects.seal import sign_thinking
+from turnkeeper.dialects.sent_text import SentText
 from turnkeeper.dialects.sse import encode_text_event
-from turnkeeper.dialects.tool_calls import RAW_KEY, read_arguments
+from turnkeeper.dialects.tool_calls import UNPARSED_KEY, parse_arguments
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
 
@@ -30,10 +30,10 @@ class MessagesStream:
     def __init__(self, start: StreamStart, model: str) -> None:
         self._start = start
         self._model = model
-        self._progress = Progress()
+        self._sent = SentText()
         self._is_started = False
         self._open: str | None = None
-        self._said = ""
+        self._text_so_far = ""
         """The thinking of the open block: its signature covers it."""
         self._blocks = 0
 
@@ -43,14 +43,14 @@ class MessagesStream:
 
     def extend(self, *, reasoning: str, content: str) -> bytes:
         """A delta for each text."""
-        self._progress.add(reasoning=reasoning, content=content)
-        return self._begin() + self._say(THINKING, reasoning) + self._say(TEXT, content)
+        self._sent.add(reasoning=reasoning, content=content)
+        return self._begin() + self._add_text(THINKING, reasoning) + self._add_text(TEXT, content)
 
     def finish(self, reply: AgentReply) -> bytes:
         """What remains of the blocks, ``message_delta`` with the stop reason and full usage, ``message_stop``."""
-        rest = self._progress.find_rest(reply.message)
+        rest = self._sent.get_unsent(reply.message)
         calls = reply.message.get("tool_calls") or ()
-        parts = [self._begin(), self._say(THINKING, rest.reasoning), self._say(TEXT, rest.content)]
+        parts = [self._begin(), self._add_text(THINKING, rest.reasoning), self._add_text(TEXT, rest.content)]
         if not self._blocks and not calls:
             parts.append(self._open_block(TEXT, {"type": "text", "text": ""}))
         parts.append(self._close_block())
@@ -76,7 +76,7 @@ class MessagesStream:
         message: JsonObject = {**opened, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         return self._event("message_start", message=message)
 
-    def _say(self, kind: str, text: str) -> bytes:
+    def _add_text(self, kind: str, text: str) -> bytes:
         if not text:
             return b""
         opening = b""
@@ -84,14 +84,14 @@ class MessagesStream:
             empty = {"thinking": "", "signature": ""} if kind == THINKING else {"text": ""}
             opening = self._close_block() + self._open_block(kind, {"type": kind, **empty})
         if kind == THINKING:
-            self._said += text
+            self._text_so_far += text
         return opening + self._delta({"type": f"{kind}_delta", kind: text})
 
     def _render_call(self, call: JsonObject) -> bytes:
         arguments: str = call["function"]["arguments"]
-        spelled = read_arguments(arguments)
+        spelled = parse_arguments(arguments)
         # What spells an object goes out as it was sampled; everything else in the object that stands for it.
-        text = encode_json(spelled).decode() if RAW_KEY in spelled or not arguments else arguments
+        text = encode_json(spelled).decode() if UNPARSED_KEY in spelled or not arguments else arguments
         return (
             self._open_block("tool_use", open_call(call))
             + self._delta({"type": "input_json_delta", "partial_json": text})
@@ -99,7 +99,7 @@ class MessagesStream:
         )
 
     def _open_block(self, kind: str, block: JsonObject) -> bytes:
-        self._open, self._said = kind, ""
+        self._open, self._text_so_far = kind, ""
         self._blocks += 1
         return self._event("content_block_start", index=self._blocks - 1, content_block=block)
 
@@ -108,7 +108,7 @@ class MessagesStream:
             return b""
         signature = b""
         if self._open == THINKING:
-            signature = self._delta({"type": "signature_delta", "signature": sign_thinking(self._said)})
+            signature = self._delta({"type": "signature_delta", "signature": sign_thinking(self._text_so_far)})
         self._open = None
         return signature + self._event("content_block_stop", index=self._blocks - 1)
 

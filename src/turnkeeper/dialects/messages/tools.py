@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnkeeper.dialects.fields import find_object, get_list, get_name, get_object, read_flag
+from turnkeeper.dialects.members import get_flag, get_list, get_name, get_object, get_optional_object
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject, is_array, is_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Toolbox:
+class MessagesTools:
     """What the model may call, and how."""
 
     tools: tuple[JsonObject, ...]
@@ -33,21 +33,21 @@ class Toolbox:
     def find_definition(self, name: str) -> str | None:
         """The text that stands for a reference to this tool; None where the request has no such tool."""
         tool = self.deferred.get(name) or next((each for each in self.tools if _get_name(each) == name), None)
-        return None if tool is None else write_definition(tool)
+        return None if tool is None else render_definition(tool)
 
     def list_loaded(self, names: Iterable[str]) -> tuple[JsonObject, ...]:
         """The deferred tools among those that are referenced, each once, in the order of the references."""
         return tuple(self.deferred[name] for name in dict.fromkeys(names) if name in self.deferred)
 
 
-def write_definition(tool: JsonObject) -> str:
+def render_definition(tool: JsonObject) -> str:
     """A tool as the JSON that chat templates write; keys of the schema are sorted, as clients may send any order."""
     function = dict(tool["function"])
     function["parameters"] = _sort_keys(function["parameters"])
     return json.dumps({"type": "function", "function": function}, ensure_ascii=False)
 
 
-def parse_toolbox(tools: Any) -> Toolbox:
+def parse_tools(tools: Any) -> MessagesTools:
     """Read ``tools``; a server's tool, which has no ``input_schema``, is left out with a note.
 
     Raises:
@@ -62,12 +62,12 @@ def parse_toolbox(tools: Any) -> Toolbox:
             notes.append(
                 f"left out tools[{index}]: {tool.get('type') or tool.get('name')!r} runs on a server of its own"
             )
-        elif read_flag(tool, "defer_loading"):
+        elif get_flag(tool, "defer_loading"):
             function = _parse_tool(tool, where)
             deferred.setdefault(_get_name(function), function)
         else:
             parsed.append(_parse_tool(tool, where))
-    return Toolbox(tools=tuple(parsed), deferred=deferred, notes=tuple(notes))
+    return MessagesTools(tools=tuple(parsed), deferred=deferred, notes=tuple(notes))
 
 
 def _parse_tool(tool: JsonObject, where: str) -> JsonObject:
@@ -86,10 +86,10 @@ def parse_choice(value: Any) -> JsonObject:
     Raises:
         RequestError: by the path of the field.
     """
-    choice = find_object(value, "tool_choice")
+    choice = get_optional_object(value, "tool_choice")
     if not choice:
         return {}
-    parallel: JsonObject = {"parallel_tool_calls": False} if read_flag(choice, "disable_parallel_tool_use") else {}
+    parallel: JsonObject = {"parallel_tool_calls": False} if get_flag(choice, "disable_parallel_tool_use") else {}
     match choice.get("type"):
         case "auto":
             return parallel

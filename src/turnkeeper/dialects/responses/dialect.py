@@ -11,35 +11,35 @@ from typing import Any
 
 from turnkeeper.core.turn import TurnRequest
 from turnkeeper.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
-from turnkeeper.dialects.fields import (
-    choose_model,
-    find_object,
-    get_list,
-    get_object,
-    merge_nested,
-    read_flag,
-    read_model,
-)
 from turnkeeper.dialects.images import ImageFilter
 from turnkeeper.dialects.jsonbody import encode_json
+from turnkeeper.dialects.members import (
+    choose_model,
+    get_flag,
+    get_list,
+    get_model,
+    get_object,
+    get_optional_object,
+    merge_nested,
+)
 from turnkeeper.dialects.openai import HOSTED_FIELDS, build_error
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.dialects.responses.ids import RESPONSE_PREFIX
 from turnkeeper.dialects.responses.items import parse_conversation
 from turnkeeper.dialects.responses.reply import ReplyForm, build_usage, describe_end
 from turnkeeper.dialects.responses.stream import ResponsesStream
-from turnkeeper.dialects.responses.tools import ToolTable, parse_choice, parse_tools
+from turnkeeper.dialects.responses.tools import ResponsesTools, parse_choice, parse_tools
 from turnkeeper.dialects.sampling import parse_fields
 from turnkeeper.errors import RequestError, TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
 
-READ_FIELDS: frozenset[str] = frozenset(
+OWN_FIELDS: frozenset[str] = frozenset(
     {"model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options"}
     | {"include", "text", "chat_template_kwargs", "previous_response_id", "conversation", "background"}
 )
 """Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
 
-NOISE_FIELDS: frozenset[str] = HOSTED_FIELDS | {
+IGNORED_FIELDS: frozenset[str] = HOSTED_FIELDS | {
     "client_metadata",
     "reasoning",
     "truncation",
@@ -97,30 +97,34 @@ class ResponsesDialect:
         """Read a body; see the dialect's protocol."""
         body, nested = merge_nested(body)
         _check_stored(body)
-        table = parse_tools(body.get("tools"))
+        tools = parse_tools(body.get("tools"))
         conversation = parse_conversation(
             body.get("instructions"), body.get("input"), ImageFilter(context.on_image), context.find_reply
         )
-        noise = [f"left out {name}" for name in sorted(NOISE_FIELDS & body.keys())]
-        noise += [f"left out text.{name}" for name in sorted(find_object(body.get("text"), "text")) if name != "format"]
+        ignored = [f"left out {name}" for name in sorted(IGNORED_FIELDS & body.keys())]
+        ignored += [
+            f"left out text.{name}"
+            for name in sorted(get_optional_object(body.get("text"), "text"))
+            if name != "format"
+        ]
         fields = parse_fields(
-            {**body, **_read_format(body.get("text"))},
-            read=READ_FIELDS | NOISE_FIELDS,
+            {**body, **_parse_format(body.get("text"))},
+            read=OWN_FIELDS | IGNORED_FIELDS,
             forward_fields=context.forward_fields,
         )
         request = TurnRequest(
-            model=read_model(body),
+            model=get_model(body),
             messages=conversation.messages,
-            tools=table.tools,
-            chat_template_kwargs=find_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
+            tools=tools.tools,
+            chat_template_kwargs=get_optional_object(body.get("chat_template_kwargs"), "chat_template_kwargs"),
             sampling=fields.sampling,
-            forwarded={**fields.forwarded, **(_constrain_calls(body) if table.tools else {})},
+            forwarded={**fields.forwarded, **(_constrain_calls(body) if tools.tools else {})},
             dropped_fields=fields.dropped_fields,
             dialect=self.name,
-            notes=(*nested, *noise, *fields.notes, *table.notes, *conversation.notes),
+            notes=(*nested, *ignored, *fields.notes, *tools.notes, *conversation.notes),
         )
-        find_object(body.get("stream_options"), "stream_options")
-        return ResponsesCall(request=request, wants_stream=read_flag(body, "stream"), form=_read_form(body, table))
+        get_optional_object(body.get("stream_options"), "stream_options")
+        return ResponsesCall(request=request, wants_stream=get_flag(body, "stream"), form=_parse_form(body, tools))
 
     def choose_status(self, error: TurnkeeperError) -> int:
         """The error's own status."""
@@ -140,20 +144,20 @@ def _check_stored(body: Mapping[str, Any]) -> None:
                 hint="send the whole conversation as input, and store: false",
                 param=name,
             )
-    if read_flag(body, "background"):
+    if get_flag(body, "background"):
         raise RequestError("background must be false: a reply is delivered on its own connection", param="background")
 
 
 def _constrain_calls(body: Mapping[str, Any]) -> JsonObject:
     choice = parse_choice(body.get("tool_choice"))
-    if body.get("parallel_tool_calls") is None or read_flag(body, "parallel_tool_calls"):
+    if body.get("parallel_tool_calls") is None or get_flag(body, "parallel_tool_calls"):
         return choice
     return {**choice, "parallel_tool_calls": False}
 
 
-def _read_format(value: Any) -> JsonObject:
+def _parse_format(value: Any) -> JsonObject:
     """``text.format`` under its chat-completions name."""
-    shape = find_object(find_object(value, "text").get("format"), "text.format")
+    shape = get_optional_object(get_optional_object(value, "text").get("format"), "text.format")
     match shape.get("type"):
         case None | "text":
             return {}
@@ -169,12 +173,12 @@ def _read_format(value: Any) -> JsonObject:
             )
 
 
-def _read_form(body: Mapping[str, Any], table: ToolTable) -> ReplyForm:
+def _parse_form(body: Mapping[str, Any], tools: ResponsesTools) -> ReplyForm:
     given = {name: body[name] for name in _ECHOED if body.get(name) is not None}
     return ReplyForm(
         model=choose_model(body),
-        table=table,
-        seals_reasoning="reasoning.encrypted_content" in get_list(body.get("include"), "include"),
+        tools=tools,
+        wants_encrypted_reasoning="reasoning.encrypted_content" in get_list(body.get("include"), "include"),
         echoed={**_ECHOED, **given},
     )
 

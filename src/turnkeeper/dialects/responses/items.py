@@ -3,16 +3,17 @@
 Neighbouring items of the assistant (reasoning, message, calls) are one assistant message, as they are one reply; where
 their ids name different replies, as in a history whose tool calls were pruned, each reply is a message of its own.
 Reasoning is matched by its text; where a client kept only ``encrypted_content``, the text is read from there if this
-server sealed it. Items that nobody here can replay are refused by their type.
+server wrote it. Items that nobody here can replay are refused by their type.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from turnkeeper.dialects.conversation import AssistantDraft, Conversation, order_results
-from turnkeeper.dialects.fields import find_text, get_list, get_name, get_object, get_text
 from turnkeeper.dialects.images import IMAGE_HINT, IMAGE_TYPES, ImageFilter
 from turnkeeper.dialects.jsonbody import describe_json
+from turnkeeper.dialects.members import get_list, get_name, get_object, get_optional_text, get_text
+from turnkeeper.dialects.opaque_reasoning import decode_reasoning
 from turnkeeper.dialects.responses.ids import (
     RAW_CUSTOM_CALL,
     FindReply,
@@ -20,8 +21,7 @@ from turnkeeper.dialects.responses.ids import (
     resolve_call_id,
     resolve_item,
 )
-from turnkeeper.dialects.responses.tools import join_name, write_custom_input
-from turnkeeper.dialects.seal import open_reasoning
+from turnkeeper.dialects.responses.tools import join_name, render_custom_input
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject, Message, is_array
 
@@ -40,23 +40,23 @@ def parse_conversation(instructions: Any, items: Any, images: ImageFilter, find_
     Raises:
         RequestError: by the path of the field.
     """
-    reader = _Reader(images, find_reply)
-    text = find_text(instructions, "instructions")
+    parser = _ConversationParser(images, find_reply)
+    text = get_optional_text(instructions, "instructions")
     if text:
-        reader.messages.append({"role": "system", "content": text})
+        parser.messages.append({"role": "system", "content": text})
     if isinstance(items, str):
-        reader.messages.append({"role": "user", "content": items})
+        parser.messages.append({"role": "user", "content": items})
     elif is_array(items) and items:
         for index, item in enumerate(items):
-            reader.add(get_object(item, f"input[{index}]"), f"input[{index}]")
+            parser.add(get_object(item, f"input[{index}]"), f"input[{index}]")
     else:
         found = "an empty list" if items == [] else describe_json(items)
         raise RequestError(f"input must be a string or a list with at least one item, got {found}", param="input")
-    reader.flush()
-    return Conversation(messages=order_results(reader.messages), notes=(*dict.fromkeys(reader.notes), *images.notes))
+    parser.flush()
+    return Conversation(messages=order_results(parser.messages), notes=(*dict.fromkeys(parser.notes), *images.notes))
 
 
-class _Reader:
+class _ConversationParser:
     """Reads items and keeps notes."""
 
     def __init__(self, images: ImageFilter, find_reply: FindReply) -> None:
@@ -67,7 +67,7 @@ class _Reader:
         self._draft: AssistantDraft | None = None
         self._reply: str | None = None
         """The reply that the ids of the draft's items name; None while none of them has such an id."""
-        self._readers: dict[str, Callable[[JsonObject, str], None]] = {
+        self._parsers: dict[str, Callable[[JsonObject, str], None]] = {
             "message": self._add_message,
             "reasoning": self._add_reasoning,
             "function_call": self._add_call,
@@ -80,14 +80,14 @@ class _Reader:
     def add(self, item: JsonObject, where: str) -> None:
         # The type may be left out of messages, and of references, which have nothing but an id.
         kind = item.get("type") or ("message" if "role" in item else "item_reference" if "id" in item else None)
-        read = self._readers.get(kind) if isinstance(kind, str) else None
-        if read is None:
+        parse = self._parsers.get(kind) if isinstance(kind, str) else None
+        if parse is None:
             raise RequestError(
                 f"{where}.type {kind!r} is not served",
-                hint=_HINTS.get(str(kind), f"known: {', '.join(self._readers)}"),
+                hint=_HINTS.get(str(kind), f"known: {', '.join(self._parsers)}"),
                 param=f"{where}.type",
             )
-        read(item, where)
+        parse(item, where)
 
     def flush(self) -> None:
         """End the assistant message that is being read."""
@@ -112,7 +112,7 @@ class _Reader:
                 f"{where}.role must be user, system, developer or assistant, got {role!r}", param=f"{where}.role"
             )
         images = self._images if role == "user" else None
-        text = _read_content(item.get("content"), f"{where}.content", images)
+        text = _parse_content(item.get("content"), f"{where}.content", images)
         if role == "assistant":
             self._open(item).texts.append(text)
             return
@@ -122,34 +122,34 @@ class _Reader:
     def _add_reasoning(self, item: JsonObject, where: str) -> None:
         said = _join_texts(item.get("content"), f"{where}.content")
         said = said or _join_texts(item.get("summary"), f"{where}.summary")
-        sealed = find_text(item.get("encrypted_content"), f"{where}.encrypted_content")
-        opened = open_reasoning(sealed) if sealed else None
-        if sealed and opened is None:
+        encoded = get_optional_text(item.get("encrypted_content"), f"{where}.encrypted_content")
+        decoded = decode_reasoning(encoded) if encoded else None
+        if encoded and decoded is None:
             self.notes.append("reasoning came back sealed by another server: it is matched by its text")
-        self._open(item).reasoning.append(said or opened or "")
+        self._open(item).reasoning.append(said or decoded or "")
 
     def _add_call(self, item: JsonObject, where: str) -> None:
         self._put_call(item, where, get_text(item.get("arguments"), f"{where}.arguments"))
 
     def _add_custom_call(self, item: JsonObject, where: str) -> None:
         text = get_text(item.get("input"), f"{where}.input")
-        is_raw = find_text(item.get("id"), f"{where}.id").startswith(f"{RAW_CUSTOM_CALL}_")
-        self._put_call(item, where, text if is_raw else write_custom_input(text))
+        is_raw = get_optional_text(item.get("id"), f"{where}.id").startswith(f"{RAW_CUSTOM_CALL}_")
+        self._put_call(item, where, text if is_raw else render_custom_input(text))
 
     def _put_call(self, item: JsonObject, where: str, arguments: str) -> None:
-        namespace = find_text(item.get("namespace"), f"{where}.namespace")
+        namespace = get_optional_text(item.get("namespace"), f"{where}.namespace")
         name = join_name(namespace, get_name(item.get("name"), f"{where}.name"))
-        call_id = self._read_call_id(item, where)
+        call_id = self._parse_call_id(item, where)
         function = {"name": name, "arguments": arguments}
         self._open(item).calls.append({"id": call_id, "type": "function", "function": function})
 
-    def _read_call_id(self, item: JsonObject, where: str) -> str:
+    def _parse_call_id(self, item: JsonObject, where: str) -> str:
         return resolve_call_id(get_text(item.get("call_id"), f"{where}.call_id"), self._find_reply)
 
     def _add_output(self, item: JsonObject, where: str) -> None:
         self.flush()
-        call_id = self._read_call_id(item, where)
-        text = _read_content(item.get("output"), f"{where}.output", self._images)
+        call_id = self._parse_call_id(item, where)
+        text = _parse_content(item.get("output"), f"{where}.output", self._images)
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
 
     def _add_reference(self, item: JsonObject, where: str) -> None:
@@ -170,19 +170,19 @@ class _Reader:
 _HINTS = {"compaction": "send the conversation as messages"}
 
 
-def _read_content(value: Any, where: str, images: ImageFilter | None) -> str:
+def _parse_content(value: Any, where: str, images: ImageFilter | None) -> str:
     """A string, or parts joined: texts, and what stands for images where those may be left out."""
     if isinstance(value, str):
         return value
     if not is_array(value):
         raise RequestError(f"{where} must be a string or a list of parts, got {describe_json(value)}", param=where)
     return "".join(
-        _read_part(get_object(part, f"{where}[{index}]"), f"{where}[{index}]", images)
+        _parse_part(get_object(part, f"{where}[{index}]"), f"{where}[{index}]", images)
         for index, part in enumerate(value)
     )
 
 
-def _read_part(part: JsonObject, where: str, images: ImageFilter | None) -> str:
+def _parse_part(part: JsonObject, where: str, images: ImageFilter | None) -> str:
     kind = part.get("type")
     placeholder = images.find_placeholder(part) if images is not None else None
     if placeholder is not None:

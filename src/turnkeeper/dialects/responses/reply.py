@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from turnkeeper.dialects.opaque_reasoning import encode_reasoning
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.dialects.responses.ids import (
     CALL,
@@ -13,8 +14,7 @@ from turnkeeper.dialects.responses.ids import (
     TEXT,
     name_item,
 )
-from turnkeeper.dialects.responses.tools import ToolTable, find_custom_input
-from turnkeeper.dialects.seal import seal_reasoning
+from turnkeeper.dialects.responses.tools import ResponsesTools, find_custom_input
 from turnkeeper.jsontypes import JsonObject
 
 
@@ -23,8 +23,8 @@ class ReplyForm:
     """What a request says about the form of its reply."""
 
     model: str
-    table: ToolTable
-    seals_reasoning: bool
+    tools: ResponsesTools
+    wants_encrypted_reasoning: bool
     """Whether reasoning carries ``encrypted_content``."""
     echoed: JsonObject
     """The request's fields that the response repeats."""
@@ -65,14 +65,14 @@ class ReplyForm:
             "id": name_item(REASONING, response_id, 0, part),
             "type": "reasoning",
             "summary": [{"type": "summary_text", "text": text}],
-            "encrypted_content": seal_reasoning(text) if self.seals_reasoning else None,
+            "encrypted_content": encode_reasoning(text) if self.wants_encrypted_reasoning else None,
             "status": "completed",
         }
 
     def build_call(self, response_id: str, place: int, call: JsonObject) -> JsonObject:
         """A function call, or the custom call it stands for; ``place`` is its place among the calls."""
         function: JsonObject = call["function"]
-        origin = self.table.find_origin(function["name"])
+        origin = self.tools.get_origin(function["name"])
         named: JsonObject = {"call_id": call["id"], "name": origin.name, "status": "completed"}
         if origin.namespace is not None:
             named["namespace"] = origin.namespace

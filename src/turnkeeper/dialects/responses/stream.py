@@ -15,9 +15,9 @@ from typing import Any
 from turnkeeper.dialects.dialect import StreamStart
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.dialects.openai import choose_code
-from turnkeeper.dialects.progress import Progress
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.dialects.responses.reply import ReplyForm, build_part, build_text, build_usage, describe_end
+from turnkeeper.dialects.sent_text import SentText
 from turnkeeper.dialects.sse import encode_text_event
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
@@ -31,14 +31,14 @@ class ResponsesStream:
     def __init__(self, start: StreamStart, form: ReplyForm) -> None:
         self._start = start
         self._form = form
-        self._progress = Progress()
+        self._sent = SentText()
         self._sequence = 0
         self._is_started = False
         self._output: list[JsonObject] = []
         self._parts = Counter[str]()
         """How many items of each text there are: a model may come back to reasoning behind its text."""
         self._open: str | None = None
-        self._said = ""
+        self._text_so_far = ""
         """The text of the open item."""
 
     def heartbeat(self) -> bytes:
@@ -47,15 +47,15 @@ class ResponsesStream:
 
     def extend(self, *, reasoning: str, content: str) -> bytes:
         """A delta for each text."""
-        self._progress.add(reasoning=reasoning, content=content)
-        return self._begin() + self._say(REASONING, reasoning) + self._say(TEXT, content)
+        self._sent.add(reasoning=reasoning, content=content)
+        return self._begin() + self._add_text(REASONING, reasoning) + self._add_text(TEXT, content)
 
     def finish(self, reply: AgentReply) -> bytes:
         """What remains of the items, then the whole response."""
-        rest = self._progress.find_rest(reply.message)
+        rest = self._sent.get_unsent(reply.message)
         calls = reply.message.get("tool_calls") or ()
-        parts = [self._begin(), self._say(REASONING, rest.reasoning), self._say(TEXT, rest.content)]
-        if not calls and not self._progress.content and not rest.content:
+        parts = [self._begin(), self._add_text(REASONING, rest.reasoning), self._add_text(TEXT, rest.content)]
+        if not calls and not self._sent.content and not rest.content:
             parts += [self._close_item(), self._open_item(TEXT)]
         parts.append(self._close_item())
         parts += [self._render_call(place, call) for place, call in enumerate(calls)]
@@ -84,17 +84,17 @@ class ResponsesStream:
 
     # Texts.
 
-    def _say(self, kind: str, text: str) -> bytes:
+    def _add_text(self, kind: str, text: str) -> bytes:
         if not text:
             return b""
         opening = b"" if self._open == kind else self._close_item() + self._open_item(kind)
-        self._said += text
+        self._text_so_far += text
         if kind == REASONING:
             return opening + self._item_event("response.reasoning_summary_text.delta", summary_index=0, delta=text)
         return opening + self._item_event("response.output_text.delta", content_index=0, delta=text, logprobs=[])
 
     def _open_item(self, kind: str) -> bytes:
-        self._open, self._said = kind, ""
+        self._open, self._text_so_far = kind, ""
         self._parts[kind] += 1
         self._output.append({})
         self._output[-1] = self._build_open()
@@ -114,12 +114,12 @@ class ResponsesStream:
         kind, self._open = self._open, None
         if kind == REASONING:
             return (
-                self._item_event("response.reasoning_summary_text.done", summary_index=0, text=self._said)
+                self._item_event("response.reasoning_summary_text.done", summary_index=0, text=self._text_so_far)
                 + self._item_event("response.reasoning_summary_part.done", summary_index=0, part=item["summary"][0])
                 + self._done()
             )
         return (
-            self._item_event("response.output_text.done", content_index=0, text=self._said, logprobs=[])
+            self._item_event("response.output_text.done", content_index=0, text=self._text_so_far, logprobs=[])
             + self._item_event("response.content_part.done", content_index=0, part=item["content"][0])
             + self._done()
         )
@@ -128,8 +128,8 @@ class ResponsesStream:
         """The open item, the last of the output, with what was said so far."""
         response_id, part = self._start.response_id, self._parts[self._open or TEXT] - 1
         if self._open == REASONING:
-            return self._form.build_reasoning(response_id, self._said, part)
-        return build_text(response_id, self._said, part)
+            return self._form.build_reasoning(response_id, self._text_so_far, part)
+        return build_text(response_id, self._text_so_far, part)
 
     # Calls.
 

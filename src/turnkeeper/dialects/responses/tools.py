@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnkeeper.dialects.fields import find_object, get_list, get_name, get_object, read_flag
-from turnkeeper.dialects.tool_calls import read_arguments
+from turnkeeper.dialects.members import get_flag, get_list, get_name, get_object, get_optional_object
+from turnkeeper.dialects.tool_calls import parse_arguments
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject
 
@@ -25,7 +25,7 @@ _CHOICES = ("auto", "none", "required")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class ToolOrigin:
     """What a function was before."""
 
     name: str
@@ -34,21 +34,21 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolTable:
+class ResponsesTools:
     """What the model may call, and what its calls are called outside."""
 
     tools: tuple[JsonObject, ...] = ()
     """Function tools in chat-completions form."""
-    origins: dict[str, Origin] = field(default_factory=dict[str, Origin])
+    origins: dict[str, ToolOrigin] = field(default_factory=dict[str, ToolOrigin])
     """By the name of the function."""
     notes: tuple[str, ...] = ()
 
-    def find_origin(self, name: str) -> Origin:
+    def get_origin(self, name: str) -> ToolOrigin:
         """Where a called function comes from; a name nobody gave stands for itself."""
-        return self.origins.get(name) or Origin(name=name)
+        return self.origins.get(name) or ToolOrigin(name=name)
 
 
-def parse_tools(value: Any) -> ToolTable:
+def parse_tools(value: Any) -> ResponsesTools:
     """Read ``tools``.
 
     Raises:
@@ -57,7 +57,7 @@ def parse_tools(value: Any) -> ToolTable:
     builder = _Builder()
     for index, item in enumerate(get_list(value, "tools")):
         builder.add(get_object(item, f"tools[{index}]"), f"tools[{index}]", namespace=None)
-    return ToolTable(tools=tuple(builder.tools), origins=builder.origins, notes=tuple(builder.notes))
+    return ResponsesTools(tools=tuple(builder.tools), origins=builder.origins, notes=tuple(builder.notes))
 
 
 def join_name(namespace: str | None, name: str) -> str:
@@ -67,14 +67,14 @@ def join_name(namespace: str | None, name: str) -> str:
     return f"{namespace}{name}" if namespace.endswith("__") else f"{namespace}__{name}"
 
 
-def write_custom_input(text: str) -> str:
+def render_custom_input(text: str) -> str:
     """The arguments of a function that stands for a custom tool."""
     return json.dumps({INPUT: text}, ensure_ascii=False)
 
 
 def find_custom_input(arguments: str) -> str | None:
     """The text for a custom tool; None where the arguments are not one string."""
-    value = read_arguments(arguments)
+    value = parse_arguments(arguments)
     return value[INPUT] if value.keys() == {INPUT} and isinstance(value[INPUT], str) else None
 
 
@@ -104,7 +104,7 @@ class _Builder:
 
     def __init__(self) -> None:
         self.tools: list[JsonObject] = []
-        self.origins: dict[str, Origin] = {}
+        self.origins: dict[str, ToolOrigin] = {}
         self.notes: list[str] = []
 
     def add(self, tool: JsonObject, where: str, *, namespace: str | None) -> None:
@@ -125,16 +125,16 @@ class _Builder:
         if tool.get("parameters") is not None:
             function["parameters"] = get_object(tool["parameters"], f"{where}.parameters")
         if tool.get("strict") is not None:
-            function["strict"] = read_flag(tool, "strict")
-        self._put(function, where, Origin(name=function["name"], namespace=namespace))
+            function["strict"] = get_flag(tool, "strict")
+        self._put(function, where, ToolOrigin(name=function["name"], namespace=namespace))
 
     def _add_custom(self, tool: JsonObject, where: str, namespace: str | None) -> None:
         name = get_name(tool.get("name"), f"{where}.name")
         parts = [str(tool["description"])] if tool.get("description") else []
-        parts += _describe_format(find_object(tool.get("format"), f"{where}.format"))
+        parts += _describe_format(get_optional_object(tool.get("format"), f"{where}.format"))
         schema = {"type": "object", "properties": {INPUT: {"type": "string"}}, "required": [INPUT]}
         function: JsonObject = {"name": name, "description": "\n\n".join(parts), "parameters": schema}
-        self._put(function, where, Origin(name=name, namespace=namespace, is_custom=True))
+        self._put(function, where, ToolOrigin(name=name, namespace=namespace, is_custom=True))
 
     def _add_namespace(self, tool: JsonObject, where: str) -> None:
         namespace = get_name(tool.get("name"), f"{where}.name")
@@ -144,7 +144,7 @@ class _Builder:
             place = f"{where}.tools[{index}]"
             self.add(get_object(item, place), place, namespace=namespace)
 
-    def _put(self, function: JsonObject, where: str, origin: Origin) -> None:
+    def _put(self, function: JsonObject, where: str, origin: ToolOrigin) -> None:
         name = join_name(origin.namespace, origin.name)
         if name in self.origins:
             raise RequestError(f"{where} is the second tool that is called {name!r}", param=f"{where}.name")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from dialectkit import TEXTS
-from turnkeeper.dialects.seal import is_signed, open_reasoning, seal_reasoning, sign_thinking
+from turnkeeper.dialects.opaque_reasoning import decode_reasoning, encode_reasoning, is_signed, sign_thinking
 
 
 @given(TEXTS, TEXTS)
@@ -39,11 +39,11 @@ def test_a_signature_survives_being_written_anew(recode: Callable[[str], str], t
 
 @given(TEXTS)
 def test_sealed_reasoning_opens_to_itself(text: str) -> None:
-    assert open_reasoning(seal_reasoning(text)) == text
+    assert decode_reasoning(encode_reasoning(text)) == text
 
 
 def test_half_a_surrogate_pair_survives() -> None:
-    assert open_reasoning(seal_reasoning("\ud83d")) == "\ud83d"
+    assert decode_reasoning(encode_reasoning("\ud83d")) == "\ud83d"
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_half_a_surrogate_pair_survives() -> None:
         "gAAAAAB",
         "turnkeeper.",
         "turnkeeper.ab.!!",
-        seal_reasoning("a")[:-4] + "Yg==",
-        seal_reasoning("abc")[:-1],
+        encode_reasoning("a")[:-4] + "Yg==",
+        encode_reasoning("abc")[:-1],
     ],
 )
 def test_what_others_sealed_does_not_open(sealed: str) -> None:
-    assert open_reasoning(sealed) is None
+    assert decode_reasoning(sealed) is None

@@ -11,7 +11,7 @@ DEFAULT_MODEL = "policy"
 """What a reply calls the model when the request does not name one."""
 
 
-def read_flag(fields: Mapping[str, Any], name: str) -> bool:
+def get_flag(fields: Mapping[str, Any], name: str) -> bool:
     """A boolean field that may be left out or null.
 
     Raises:
@@ -23,7 +23,7 @@ def read_flag(fields: Mapping[str, Any], name: str) -> bool:
     return bool(value)
 
 
-def read_model(fields: Mapping[str, Any]) -> str:
+def get_model(fields: Mapping[str, Any]) -> str:
     """The model that is asked for; empty where the request names none.
 
     Raises:
@@ -41,7 +41,7 @@ def choose_model(fields: Mapping[str, Any]) -> str:
     Raises:
         RequestError: the model that is asked for is no string.
     """
-    return read_model(fields) or DEFAULT_MODEL
+    return get_model(fields) or DEFAULT_MODEL
 
 
 def get_object(value: Any, where: str) -> JsonObject:
@@ -55,7 +55,7 @@ def get_object(value: Any, where: str) -> JsonObject:
     return value
 
 
-def find_object(value: Any, where: str) -> JsonObject:
+def get_optional_object(value: Any, where: str) -> JsonObject:
     """The same for a member that may be left out; then it is empty."""
     return {} if value is None else get_object(value, where)
 
@@ -84,7 +84,7 @@ def get_text(value: Any, where: str) -> str:
     return value
 
 
-def find_text(value: Any, where: str) -> str:
+def get_optional_text(value: Any, where: str) -> str:
     """The same for a member that may be left out; then it is empty."""
     return "" if value is None else get_text(value, where)
 

@@ -8,7 +8,7 @@ from turnkeeper.jsontypes import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
+class UnsentText:
     """What of a message's texts is still to be said."""
 
     reasoning: str
@@ -16,7 +16,7 @@ class Rest:
 
 
 @dataclass(slots=True)
-class Progress:
+class SentText:
     """The texts that went out so far."""
 
     reasoning: str = ""
@@ -27,7 +27,7 @@ class Progress:
         self.reasoning += reasoning
         self.content += content
 
-    def find_rest(self, message: Message) -> Rest:
+    def get_unsent(self, message: Message) -> UnsentText:
         """What the finished message adds.
 
         Raises:
@@ -36,7 +36,7 @@ class Progress:
         reasoning, content = _text(message.get("reasoning_content")), _text(message.get("content"))
         if not reasoning.startswith(self.reasoning) or not content.startswith(self.content):
             raise EngineProtocolError("the finished reply does not begin with the text that was streamed")
-        return Rest(reasoning=reasoning[len(self.reasoning) :], content=content[len(self.content) :])
+        return UnsentText(reasoning=reasoning[len(self.reasoning) :], content=content[len(self.content) :])
 
 
 def _text(value: Any) -> str:

@@ -24,15 +24,15 @@ def is_signed(text: str, signature: str) -> bool:
     return signature == sign_thinking(text)
 
 
-def seal_reasoning(text: str) -> str:
-    """The reasoning as an opaque string that ``open_reasoning`` reads back."""
+def encode_reasoning(text: str) -> str:
+    """The reasoning as an opaque string that ``decode_reasoning`` reads back."""
     return f"{_PREFIX}{_digest(text)}.{base64.b64encode(text.encode('utf-8', 'surrogatepass')).decode()}"
 
 
-def open_reasoning(sealed: str) -> str | None:
+def decode_reasoning(encoded: str) -> str | None:
     """The sealed reasoning; None for what this server did not seal."""
-    digest, _, payload = sealed.removeprefix(_PREFIX).partition(".")
-    if not sealed.startswith(_PREFIX):
+    digest, _, payload = encoded.removeprefix(_PREFIX).partition(".")
+    if not encoded.startswith(_PREFIX):
         return None
     try:
         text = base64.b64decode(payload, validate=True).decode("utf-8", "surrogatepass")
