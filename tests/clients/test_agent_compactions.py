@@ -1,17 +1,17 @@
-"""Codex, qwen-code, opencode and pi where their context is full; ``make test-clients`` installs and plays them.
+"""Agents whose context is full; ``make test-clients`` installs and plays them.
 
 1. The request for a summary is a side request: a root, or the end of a path, and drops nothing.
 2. The next turn of the task is a root or branch with a documented cause, and the turns behind it extend each other.
 3. Every reply of the policy is trained exactly as the engine said it, on both sides of the compaction.
 
-Claude Code's ``/compact`` is played in test_agent_scenarios.py.
+Claude Code's ``/compact`` is played in test_agent_scenarios.py, its own compaction here.
 """
 
 from pathlib import Path
 
 import pytest
 
-from deskkit import open_codex, open_opencode, open_pi, open_qwen_code, open_run
+from deskkit import open_claude_code, open_codex, open_opencode, open_pi, open_qwen_code, open_run
 from scenariokit import Scenarios, check_scenario, list_main_causes
 
 pytestmark = pytest.mark.clients
@@ -19,6 +19,33 @@ pytestmark = pytest.mark.clients
 
 SUMMARY = "Summary: what is left is (task rest)."
 """Behind the compaction the policy goes on with the rest."""
+
+
+@pytest.mark.parametrize(
+    ("environment", "options"),
+    [
+        pytest.param(
+            {"CLAUDE_CODE_MAX_CONTEXT_TOKENS": "60000", "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "4000"},
+            {},
+            id="told the limit",
+        ),
+        pytest.param({}, {"max_seq_len": 50000}, id="refused a prompt"),
+    ],
+)
+async def test_claude_code_compacts_in_the_middle_of_a_task(
+    environment: dict[str, str], options: dict[str, int], tmp_path: Path
+) -> None:
+    long = [("Bash", {"command": "seq 3000"})]
+    scripts = {"long": [long, long, "never said"], "rest": ["rest is over."]}
+    stage = Scenarios(scripts, summary=f"<summary>{SUMMARY}</summary>")
+    async with stage.serve(**options) as site:
+        run = await open_run(site, "messages")
+        desk = open_claude_code(run, tmp_path)
+        task = ["-p", "Please (task long)", *desk.flags]
+        assert "rest is over." in await desk.run(*task, environment=environment)
+        await check_scenario(site, run, stage, main_roots=2, sides=1)
+        # The reply that called the tool last is carried over, with its arguments spelled anew.
+        assert list_main_causes(site, run, stage) == ["first", "compacted"]
 
 
 async def test_codex_compacts_before_a_task_and_in_the_middle_of_one(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from turnkeeper.core.attach import Query, bind_path, find_attach, follow
 from turnkeeper.core.cause import EXTENDS, Cause, Explanation
 from turnkeeper.core.forest import Forest
 from turnkeeper.ids import TurnId
-from turnkeeper.matching import Difference, DifferenceKind, IdPairs, Matcher, list_looser
+from turnkeeper.matching import Difference, DifferenceKind, IdPairs, Matcher, NormalMessage, list_looser
 
 INSTRUCTIONS = frozenset({"system", "developer"})
 
@@ -147,5 +147,14 @@ def _judge(forest: Forest, near: Near, query: Query) -> Cause:
 
 
 def _carries_replies(forest: Forest, query: Query) -> bool:
-    given = {message.digest for message in query.messages if message.role == "assistant"}
-    return bool(given) and any(forest.segment(turn.id)[-1].digest in given for turn in forest.turns)
+    """Whether a reply stands in the request, as it was or, as its call ids say, in another form."""
+    given = {name for message in query.messages if message.role == "assistant" for name in _name_reply(message)}
+    return bool(given) and any(
+        name in given for turn in forest.turns for name in _name_reply(forest.segment(turn.id)[-1])
+    )
+
+
+def _name_reply(reply: NormalMessage) -> list[bytes | tuple[tuple[str, str], ...]]:
+    """What a reply is known by: all that it says, and the ids of its calls with their functions."""
+    calls = tuple((call.id, call.name) for call in reply.calls)
+    return [reply.digest, calls] if calls and all(call.id for call in reply.calls) else [reply.digest]
