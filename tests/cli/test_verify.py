@@ -1,7 +1,7 @@
 """``turnkeeper verify``.
 
 1. A family that holds what it promises: exit status 0. One that does not: 1, the first differing text, and what would
-   heal it. A folder or an option that cannot be used: 2.
+   fix it. A folder or an option that cannot be used: 2.
 2. ``--json`` says the same to programs.
 """
 
@@ -58,7 +58,7 @@ def test_json_says_it_to_programs(folder: Path) -> None:
     assert "--tito-model qwen3" in findings["user"]["cures"]
 
 
-def test_the_argument_that_heals_is_proposed(tmp_path: Path) -> None:
+def test_the_argument_that_fixes_it_is_proposed(tmp_path: Path) -> None:
     result = run(str(build_folder(tmp_path, find_template("glm47"))), "--json")
     cures = {cure for finding in json.loads(result.stdout)["findings"] for cure in finding["cures"]}
     assert "--apply-chat-template-kwargs '{\"clear_thinking\": false}'" in cures

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from assets import get_asset
+from rendering.addedtokens import add_markers
 from turnkeeper.rendering import FAMILIES, Checkpoint, Renderer, build_renderer
-from turnkeeper.rendering.tokenization import add_markers
 
 _SPECIAL = [
     "<|im_start|>",

@@ -30,7 +30,7 @@ def verify(
 ) -> None:
     """Say which appends to a session a checkpoint holds under a family.
 
-    Exit status 0: the family holds what it promises. 1: it does not; what would heal it is shown. 2: the folder or an
+    Exit status 0: the family holds what it promises. 1: it does not; what would fix it is shown. 2: the folder or an
     option cannot be used.
     """
     given = {
@@ -73,8 +73,8 @@ def _print(report: VerifyReport, directory: Path) -> None:
     console.print(f"\n{report.family} on {directory} {verdict}: {held} of {len(report.results)} hold", soft_wrap=True)
     fixes = list(dict.fromkeys(fix for result in report.results for fix in result.fixes))
     for fix in fixes:
-        healed = sum(fix in result.fixes for result in report.results)
-        console.print(Text(f"would heal {healed}: {fix}"), soft_wrap=True)
+        fixed = sum(fix in result.fixes for result in report.results)
+        console.print(Text(f"would fix {fixed}: {fix}"), soft_wrap=True)
 
 
 _SHOWN = 160

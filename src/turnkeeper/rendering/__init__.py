@@ -1,4 +1,7 @@
-"""Messages to tokens and tokens to messages: pure, synchronous, one checkpoint and one family at a time."""
+"""Messages to tokens and tokens to messages, for one checkpoint and one model family at a time.
+
+Everything here is synchronous and deterministic: files, clocks and sockets belong to those who call it.
+"""
 
 from turnkeeper.rendering.boundary import ParentContext
 from turnkeeper.rendering.checkpoint import Checkpoint

@@ -1,12 +1,12 @@
-r"""Where a path and the messages after it meet.
+r"""The turn boundary: where the ids of a path end and the text of appended messages begins.
 
-A sampled message ends in one of four ways, and each is joined so that the prompt closes it exactly once::
+A sampled message ends in one of four ways. In each the prompt that goes on contains the turn end exactly once::
 
-    ... <|im_end|>         + "\n<|im_start|>user..."          the close was sampled: add what the model never samples
+    ... <|im_end|>         + "\n<|im_start|>user..."          the turn end was sampled: add what is never sampled
     ... <|im_end|>\n       + "<|im_start|>user..."            the engine went on behind the stop: nothing is left to add
     ... <|user|>           + "<|user|>..."                    the stop token opens the next message: not repeated, or,
                                                               where another marker takes its place, trimmed
-    ... cut in the middle  + "\n</think>\n\n<|im_end|>\n..."  nothing closed it: end the thinking, then the message
+    ... cut in the middle  + "\n</think>\n\n<|im_end|>\n..."  nothing ended it: end the thinking, then the turn
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,27 +21,27 @@ from turnkeeper.rendering.tokenization import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentContext:
-    """What an append needs to know of the path it extends: no more than its last turn."""
+    """The part of a path that an appended prompt depends on: the last turn of the path."""
 
     messages: Sequence[Message]
-    """The messages of the path, its last completion's message at the end. Only the end is read."""
+    """The messages of the path, with the message of the last completion at the end. Only the last ones are used."""
     completion_ids: TokenIds
-    """The last turn's completion."""
+    """The completion ids of the last turn."""
     prompt_ids: TokenIds = field(default_factory=lambda: NO_TOKENS)
-    """The last turn's appended prompt ids: their end says whether the prompt opened thinking."""
+    """The prompt ids that the last turn appended; their end shows whether the prompt opened thinking."""
     chat_template_kwargs: Mapping[str, Any] | None = None
-    """The effective template arguments of the last turn; None leaves a change of arguments unchecked."""
+    """The effective ``chat_template_kwargs`` of the last turn; None where a change of them is not to be checked."""
 
     @property
     def last_id(self) -> int | None:
-        """The last id of the path."""
+        """The last token id of the path; None for an empty path."""
         ids: Any = self.completion_ids if len(self.completion_ids) else self.prompt_ids
         return int(ids[-1]) if len(ids) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendedIds:
-    """The join: the parent's path less ``trim``, then ``ids``."""
+    """The ids that a turn appends to the path of its parent, behind all but the last ``trim`` ids of that path."""
 
     trim: int
     ids: TokenIds
@@ -49,36 +49,43 @@ class AppendedIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledEnd:
-    """A part of the close that a model samples, and what is left to add."""
+    """A part of the turn end that a model may have sampled, and the text that is then left to add."""
 
     ids: tuple[int, ...]
-    """The sampled part; empty where the close has no control token, so that its text decides."""
+    """The ids of the sampled part; empty where the turn end has no control token, so that ``text`` decides."""
     text: str
     rest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBoundary:
-    """A family's boundary on one tokenizer."""
+    """The turn boundary of one family on one tokenizer."""
 
     tokenizer: Tokenizer
     turn_end: str
-    """The text behind an assistant's message."""
+    """The text that ends an assistant message."""
     sampled_ends: tuple[SampledEnd, ...]
-    """How much of it may have been sampled, the most first."""
+    """The parts of the turn end that may have been sampled, the longest first."""
     stop_ids: frozenset[int]
-    """Every token that a sampled message may end with."""
+    """Every token with which a sampled message may end."""
     replaced_ids: frozenset[int]
-    """Those that give way to another marker when the conversation goes on."""
+    """The stop tokens that another marker replaces when the conversation goes on."""
     final_ids: frozenset[int]
-    """Those that close a message by themselves."""
+    """The stop tokens that end a message by themselves."""
     block: Thinking | None
-    """What a cut message ends before its close: thinking, or whatever block it stands in."""
+    """The markers of the block (thinking, for most families) that a message which was cut short has to end before the
+    turn end; None where the format has no such block."""
     reply_marker: str
-    """The text that opens an assistant's message; empty where nobody knows it."""
+    """The text that begins an assistant message; empty where it is not known."""
 
     def join(self, parent: ParentContext, suffix: str, room: int | None = None) -> AppendedIds:
-        """Put a suffix behind a path; ``room`` is how many ids are of use."""
+        """Return the ids that append a suffix to a path.
+
+        Args:
+            parent: the last turn of the path.
+            suffix: the text of the appended messages and of the generation prompt.
+            room: the number of ids that may be added; None for any number.
+        """
         last = parent.last_id
         sampled_end = self._find_sampled_end(parent.completion_ids)
         if last is not None and sampled_end is not None:
@@ -93,7 +100,7 @@ class TurnBoundary:
         return AppendedIds(trim=1 if last in self.replaced_ids else 0, ids=ids)
 
     def _find_sampled_end(self, ids: TokenIds) -> SampledEnd | None:
-        """The part of the close that a completion ends with."""
+        """Find the part of the turn end with which a completion ends."""
         for sampled_end in self.sampled_ends:
             if sampled_end.ids and tuple(ids[-len(sampled_end.ids) :].tolist()) == sampled_end.ids:
                 return sampled_end
@@ -102,7 +109,7 @@ class TurnBoundary:
         return None
 
     def _has_whole_turn_end(self, ids: TokenIds) -> bool:
-        """Whether a completion ends with what is left to add behind an ending too."""
+        """Return True when a completion ends with the whole turn end, the part that models never sample included."""
         tail: list[int] = ids[-_TURN_END_SIZE:].tolist()
         for sampled_end in self.sampled_ends:
             if sampled_end.ids and sampled_end.rest and sampled_end.ids[-1] in tail:
@@ -112,7 +119,7 @@ class TurnBoundary:
         return False
 
     def render_turn_end(self, parent: ParentContext) -> str:
-        """What a message that nothing closed still lacks."""
+        """Render what a message that was cut short lacks: the end of its block, then the turn end."""
         if self.block is None or not self.is_inside(self.block, parent):
             return self.turn_end
         end = self.block.end
@@ -122,7 +129,7 @@ class TurnBoundary:
         return end + self.turn_end
 
     def is_inside(self, block: Thinking, parent: ParentContext) -> bool:
-        """Whether the path ends inside a block that its last turn, or the opening of that turn, began."""
+        """Return True when a path ends inside a block that its last turn, or the prompt of that turn, began."""
         opening = self.tokenizer.decode(parent.prompt_ids[-_OPENING_SIZE:])
         if self.reply_marker:
             opening = opening.rpartition(self.reply_marker)[2]
@@ -131,13 +138,14 @@ class TurnBoundary:
 
 
 _OPENING_SIZE = 32
-"""More ids than any opening of an assistant's message has."""
+"""More ids than any generation prompt has."""
 _TURN_END_SIZE = 16
-"""More ids than any close has."""
+"""More ids than any turn end has."""
 
 
 def find_sampled_ends(tokenizer: Tokenizer, turn_end: str) -> tuple[SampledEnd, ...]:
-    """How much of a close may have been sampled: up to any of its control tokens, or all that can be seen of it."""
+    """List the parts of a turn end that may have been sampled: up to each of its control tokens; where it has none, its
+    text without the white space at the end."""
     ids = tokenizer.encode(turn_end)
     ends = [index + 1 for index, token in enumerate(ids.tolist()) if token in tokenizer.markers]
     if not ends:
@@ -149,7 +157,7 @@ def find_sampled_ends(tokenizer: Tokenizer, turn_end: str) -> tuple[SampledEnd, 
         for end in reversed(ends)
     ]
     last = SampledEnd(ids=parts[0].ids[-1:], text=tokenizer.markers[parts[0].ids[-1]], rest=parts[0].rest)
-    return (parts[0], last, *parts[1:])  # the last control token closes alone too, as behind a tool call
+    return (parts[0], last, *parts[1:])  # the last control token also ends a turn alone, as behind a tool call
 
 
 def _find_ids(tokenizer: Tokenizer, markers: Sequence[str]) -> frozenset[int]:
@@ -158,17 +166,23 @@ def _find_ids(tokenizer: Tokenizer, markers: Sequence[str]) -> frozenset[int]:
 
 
 def build_turn_boundary(
-    family: Family, tokenizer: Tokenizer, *, turn_end: str, opening: str, end_ids: Sequence[int], call_end: str = ""
+    family: Family,
+    tokenizer: Tokenizer,
+    *,
+    turn_end: str,
+    generation_prompt: str,
+    end_ids: Sequence[int],
+    call_end: str = "",
 ) -> TurnBoundary:
-    """A family's boundary on a tokenizer.
+    """Build the turn boundary of a family on a tokenizer.
 
     Args:
-        family: the row.
-        tokenizer: the checkpoint's.
-        close: the row's close, or what was read off the template.
-        opening: how the template opens an assistant's message, for families whose row does not say.
+        family: the row of the family.
+        tokenizer: the tokenizer of the checkpoint.
+        turn_end: the turn end of the row, or the one found out from the template.
+        generation_prompt: how the template begins an assistant message, for families whose row does not say.
         call_end: how the template ends a message with a tool call, for families whose row does not say.
-        end_ids: the ids that the checkpoint says end a generation.
+        end_ids: the ids that end a generation according to the checkpoint.
     """
     sampled_ends = find_sampled_ends(tokenizer, turn_end)
     stops = {*_find_ids(tokenizer, family.stop_markers), *end_ids}
@@ -185,5 +199,5 @@ def build_turn_boundary(
         replaced_ids=_find_ids(tokenizer, family.replaced_markers),
         final_ids=frozenset(finals),
         block=family.blocks or family.thinking,
-        reply_marker=family.reply_marker or opening,
+        reply_marker=family.reply_marker or generation_prompt,
     )

@@ -1,4 +1,4 @@
-"""What rendering needs of a checkpoint folder, as a value.
+"""The contents of a checkpoint folder that rendering needs, as a value.
 
 Knows nothing of files: ``turnkeeper.config.checkpoint`` reads the folder and hands the contents over.
 """
@@ -13,20 +13,20 @@ _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The contents of a checkpoint folder that bear on tokens."""
+    """The files of a checkpoint folder that decide about tokens."""
 
     tokenizer_json: bytes
-    """``tokenizer.json`` as it lies on disk."""
+    """The bytes of ``tokenizer.json``."""
     tokenizer_config: JsonObject = field(default_factory=dict[str, Any])
-    """``tokenizer_config.json``: special tokens, sometimes the template."""
+    """The parsed ``tokenizer_config.json``, which names the special tokens and may hold the chat template."""
     config: JsonObject = field(default_factory=dict[str, Any])
-    """``config.json``: architecture, end-of-text ids."""
+    """The parsed ``config.json``, which names the architecture and the ids that end a generation."""
     template: str | None = None
-    """The chat template's source; None for families that bring their own encoder."""
+    """The source of the chat template; None where the family has a message encoder and needs no template."""
 
     @property
     def named_tokens(self) -> dict[str, str]:
-        """The special tokens that templates know by name: ``{"bos_token": "<s>", ...}``."""
+        """The special tokens that chat templates refer to by name, such as ``{"bos_token": "<s>"}``."""
         named: dict[str, str] = {}
         for name in _NAMED_TOKENS:
             value: Any = self.tokenizer_config.get(name)
@@ -37,7 +37,7 @@ class Checkpoint:
 
     @property
     def end_ids(self) -> tuple[int, ...]:
-        """The ids that ``config.json`` says end a generation."""
+        """The token ids that end a generation according to ``eos_token_id`` of ``config.json``."""
         value: Any = self.config.get("eos_token_id")
         values: list[Any] = value if is_array(value) else [value]
         return tuple(item for item in values if isinstance(item, int))

@@ -1,4 +1,4 @@
-r"""Stored ids against the canonical text of their messages, without tokenizing anything.
+r"""The comparison of stored ids with the canonical text of their messages, without tokenizing anything.
 
 ::
 
@@ -6,8 +6,8 @@ r"""Stored ids against the canonical text of their messages, without tokenizing 
     ids, cut and decoded   <|im_start|> | user\nHi | <|im_end|> | \n | <|im_start|> | assistant\n{"a":1}  | <|im_end|>
                                                                                      ^ assistant_text
 
-A difference in an assistant's text is the reason why ids are kept: the model spelled something as no template would.
-Any other difference means that a prompt was not what the conversation says.
+A difference in the text of an assistant is expected: the model spelled something as no template would, which is why
+ids are kept. Any other difference means that a prompt was not the one of the conversation.
 """
 
 import re
@@ -25,33 +25,33 @@ from turnkeeper.texts import count_common_prefix
 
 
 class MismatchType(StrEnum):
-    """What differs."""
+    """The kind of a mismatch between ids and text."""
 
     SPECIAL_TOKEN_COUNT = "special_token_count"
-    """The markers stand elsewhere, so that the texts between them cannot be laid side by side."""
+    """The control tokens stand in other places, so that the texts between them cannot be paired."""
     SPECIAL_TOKEN_TYPE = "special_token_type"
-    """Another marker in the same place."""
+    """There is another control token in the same place."""
     NON_ASSISTANT_TEXT = "non_assistant_text"
-    """Another text that the model did not say."""
+    """A text that is not the model's differs."""
     ASSISTANT_TEXT = "assistant_text"
-    """Another text that the model said: harmless, and the reason why ids are kept."""
+    """A text of the model differs. This is harmless, and the reason why ids are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """One difference."""
+    """One mismatch between the ids of a path and the canonical text of its messages."""
 
     type: MismatchType
     segment_index: int
-    """The place among the markers and the texts between them; -1 where they cannot be laid side by side."""
+    """The position among the control tokens and the texts between them; -1 where they cannot be paired."""
     expected_text: str
-    """The canonical text around the difference."""
+    """The canonical text around the mismatch."""
     actual_text: str
-    """The decoded ids around it."""
+    """The decoded ids around the mismatch."""
     detail: str = ""
 
     def to_json(self) -> JsonObject:
-        """The entry as it goes into metadata."""
+        """Return the mismatch as an entry of ``tito_session_mismatch``."""
         return {
             "type": self.type.value,
             "segment_index": self.segment_index,
@@ -63,24 +63,24 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparator:
-    """Compares under one family on one tokenizer."""
+    """Compares ids with canonical texts for one family on one tokenizer."""
 
     tokenizer: Tokenizer
     markers: Mapping[int, str]
-    """The special tokens that delimit messages."""
+    """The control tokens at which ids and texts are split, by id."""
     pattern: re.Pattern[str]
-    """Finds one of them in a text."""
+    """Matches any of the markers in a text."""
     tail: frozenset[str]
-    """What may end one side and not the other: stop tokens, and layout behind the last message."""
+    """The segments that may end one side and not the other: stop tokens, and white space behind the last message."""
     spoken: tuple[str, ...]
-    """Markers behind which the model speaks, with the text that follows them where that makes the difference."""
+    """The markers behind which the text is the model's, with the text that follows them where that decides."""
 
     def compare(self, expected: str, ids: TokenIds) -> tuple[Mismatch, ...]:
-        """Every difference between a canonical text and stored ids.
+        """List every mismatch between a canonical text and stored ids.
 
         Args:
-            expected: the conversation as the family writes it.
-            ids: the path that holds it.
+            expected: the conversation as the family renders it.
+            ids: the ids of the path that holds the conversation.
         """
         wanted = self._drop_tail(self._cut_text(self.tokenizer.normalize(expected)))
         found = self._drop_tail(self._cut_ids(ids))
@@ -150,7 +150,7 @@ class Comparator:
 
 
 def _compare_structure(wanted: Sequence[Segment], found: Sequence[Segment]) -> Mismatch | None:
-    """The first marker that has no like on the other side; None where markers and texts pair throughout."""
+    """Find the first segment that has no counterpart; None where markers and texts pair throughout."""
     if [segment.is_marker for segment in wanted] == [segment.is_marker for segment in found]:
         return None
     pairs = enumerate(zip(wanted, found, strict=False))
@@ -172,16 +172,16 @@ def _compare_structure(wanted: Sequence[Segment], found: Sequence[Segment]) -> M
 
 
 def _show(segments: Sequence[Segment], place: int) -> str:
-    """The segments around a place."""
+    """Show the segments around a position."""
     return "".join(clip(segment.text, 0) for segment in segments[max(0, place - 2) : place + 3])
 
 
 _WINDOW = 400
-"""How many characters of a text are shown on each side of a difference."""
+"""The number of characters that are shown on each side of a mismatch."""
 
 
 def clip(text: str, place: int) -> str:
-    """The text around a place, with marks where it was cut."""
+    """Return the text around a position, with an ellipsis where it was cut."""
     start, stop = max(0, place - _WINDOW), place + _WINDOW
     return f"{'…' if start else ''}{text[start:stop]}{'…' if stop < len(text) else ''}"
 
@@ -189,14 +189,14 @@ def clip(text: str, place: int) -> str:
 def build_comparator(
     tokenizer: Tokenizer, family: Family, *, stops: Sequence[str], turn_end: str, reply_marker: str
 ) -> Comparator:
-    """A comparator for a family.
+    """Build the comparator of a family on a tokenizer.
 
     Args:
-        tokenizer: the checkpoint's.
-        family: says which markers delimit.
-        stops: the stop tokens' texts.
-        close: the text behind an assistant's message.
-        reply_marker: the text that opens one.
+        tokenizer: the tokenizer of the checkpoint.
+        family: the family, which names the markers to split at.
+        stops: the texts of the stop tokens.
+        turn_end: the text that ends an assistant message.
+        reply_marker: the text that begins an assistant message.
     """
     inner = frozenset(family.list_inner_markers()) - {*family.delimiters}
     markers = {

@@ -1,8 +1,8 @@
-"""What is special to a model family's chat format, as data.
+"""The chat format of a model family, as data.
 
-A family is one frozen row; the renderer, the parsers, the comparison and ``turnkeeper verify`` read it. Code enters
-a row in two places only: the rule that writes history where the checkpoint's template would prune it, and the format
-of tool calls.
+A family is one frozen row of the table in ``families``. The renderer, the parsers, the comparison and
+``turnkeeper verify`` follow the row. Code enters a row in three places: the format of tool calls, the format of
+history where the checkpoint's template would drop earlier thinking, and the encoder of a family without a template.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,166 +17,176 @@ from turnkeeper.rendering.tool_calls import Section, ToolFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinking:
-    """How reasoning stands before an answer."""
+    """The markers around reasoning, and the white space that belongs to the format."""
 
     opening: str = "<think>"
-    """The marker that begins it."""
+    """The marker before the reasoning."""
     closing: str = "</think>"
-    """The marker that ends it."""
+    """The marker behind the reasoning."""
     after_opening: str = "\n"
-    """Layout between the opening marker and the reasoning."""
+    """White space between the opening marker and the reasoning."""
     before_closing: str = "\n"
-    """Layout between the reasoning and the closing marker."""
+    """White space between the reasoning and the closing marker."""
     after_closing: str = "\n\n"
-    """Layout between the closing marker and the answer."""
+    """White space between the closing marker and the answer."""
     is_layout_dropped: bool = False
-    """Whether ``after_closing`` is left out where no answer follows."""
+    """True when ``after_closing`` is left out where no answer follows."""
 
     @property
     def end(self) -> str:
-        """What closes reasoning that was cut, no answer behind it."""
+        """The text that ends reasoning which was cut short and has no answer behind it."""
         return f"{self.before_closing}{self.closing}{'' if self.is_layout_dropped else self.after_closing}"
 
     def render(self, reasoning: str) -> str:
-        """Reasoning between its markers, an answer to follow."""
+        """Render reasoning between its markers, for an answer that follows."""
         return f"{self.opening}{self.after_opening}{reasoning}{self.before_closing}{self.closing}{self.after_closing}"
 
 
 class BlockKind(StrEnum):
-    """What a block's body is."""
+    """The content of a block."""
 
     REASONING = "reasoning"
-    """Thinking."""
+    """The block holds reasoning."""
     CONTENT = "content"
-    """The answer, or a preamble to calls."""
+    """The block holds the answer, or a text before tool calls."""
     CALL = "call"
-    """The arguments of a call."""
+    """The block holds the arguments of a tool call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockHeader:
-    """A header, read."""
+    """The parsed header of a block."""
 
     kind: BlockKind
     name: str = ""
-    """The function that a call names."""
+    """The function that a block of kind CALL calls; empty for other kinds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockFormat:
-    """The markers of a block format, and how its headers and calls are read."""
+    """A format in which a reply is a sequence of blocks: the markers, and the parsers of headers and calls."""
 
     starts: tuple[str, ...]
-    """Markers that begin a header."""
+    """The markers that begin a header."""
     bodies: tuple[str, ...]
-    """Markers that end a header and begin a body."""
+    """The markers that end a header and begin the content."""
     ends: tuple[str, ...]
-    """Markers that end a block."""
+    """The markers that end a block."""
     inner: tuple[str, ...]
-    """Markers that stand in headers."""
+    """The markers inside headers."""
     parse_header: Callable[[str], BlockHeader]
-    """A header's text, markers included, up to and with the body's marker."""
+    """Parses the text of a header, markers included, up to and including the marker that begins the content."""
     parse_call: Callable[[str, str, int], Section | None]
-    """The call of a header's name, a text and the place where the body begins; None when it is not well-formed."""
+    """Parses a call from the function's name, a text, and the place in it where the arguments begin; gives None where
+    the call is not well-formed."""
 
 
 class HistoryFormat(Protocol):
-    """Writes messages behind the head. Stateless; the same input gives the same text."""
+    """Renders the messages behind the head of a conversation, for a family whose template drops earlier thinking.
+
+    The checkpoint's template renders the head, which is everything before the first assistant message. The rest is
+    rendered here with its thinking, so that the text behind a sampled turn is what the model would see in place.
+    """
 
     def render(
         self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """The text of messages in place.
+        """Render messages as they stand in the conversation.
 
         Args:
-            messages: the messages to write; a run of tool results is whole.
-            earlier: what stands before them, read only to resolve the calls that tool results answer.
+            messages: the messages to render; neighbouring tool results are all among them.
+            earlier: the messages before them, needed only to find the calls that tool results answer.
             arguments: the effective template arguments.
         """
         ...
 
 
 class MessageEncoder(HistoryFormat, Protocol):
-    """Writes whole conversations, for checkpoints that come without a chat template."""
+    """Renders whole conversations, for checkpoints that come without a chat template."""
 
     def render_head(
         self, head: Sequence[Message], tools: Sequence[JsonObject], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """Everything before the first message that is no system message: BOS, system texts, tools.
+        """Render BOS, tools and the leading system messages.
 
         Args:
             head: the leading system messages.
-            tools: function tools.
+            tools: the function tools of the request.
             arguments: the effective template arguments.
         """
         ...
 
     def render_generation_prompt(self, last: Message | None, chat_template_kwargs: Mapping[str, Any]) -> str:
-        """What opens the assistant's message behind a message; the beginning of the conversation is None."""
+        """Render the beginning of an assistant message that follows ``last``; None stands for the beginning of the
+        conversation."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One row of the table."""
+    """One row of the table of families."""
 
     name: str
-    """What ``--tito-model`` calls it."""
+    """The name that ``--tito-model`` takes."""
     models: str
-    """The models it serves, for people."""
+    """The models that have this format, as the documentation names them."""
     source: str
-    """Where the facts of this row come from."""
+    """The publications from which the facts of this row were taken."""
     turn_end: str | None
-    """The text behind an assistant's message. Its first token is sampled, the rest is not. Empty where the next
-    message's marker does the closing; None where it is read off the checkpoint's template."""
+    """The text that ends an assistant message. The model samples its first token and none of the rest. Empty where the
+    marker of the next message ends the message; None where the text is found out from the checkpoint's template."""
     stop_markers: tuple[str, ...] = ()
-    """The tokens a sampled message may end with."""
+    """The tokens with which a sampled message may end."""
     replaced_markers: tuple[str, ...] = ()
-    """Those of them that give way to another marker when the conversation goes on: there one token is trimmed."""
+    """The stop markers that another marker replaces when the conversation goes on; the child's prompt then leaves out
+    one token of the parent's path."""
     final_markers: tuple[str, ...] = ()
-    """Those of them that close a message by themselves, though they are not the usual close."""
+    """The stop markers that end a message by themselves, though they are not the usual turn end."""
     reply_marker: str | None = None
-    """The text that opens an assistant's message; None where nobody knows it."""
+    """The text that begins an assistant message; None where it is not known."""
     inner_markers: tuple[str, ...] = ()
-    """Special tokens that stand inside a message, so that they do not delimit one in the comparison."""
+    """The special tokens inside messages, at which the comparison does not split."""
     delimiters: tuple[str, ...] = ()
-    """Markers that delimit in the comparison though the tokenizer does not flag them, or though they stand inside."""
+    """The markers at which the comparison splits although the tokenizer does not flag them as special, or although
+    they stand inside messages."""
     spoken_markers: tuple[str, ...] = ()
-    """Markers besides ``reply_marker`` behind which the model speaks."""
+    """The markers besides ``reply_marker`` behind which the text is the model's."""
     placement: Placement | None = IN_PLACE
-    """Where system and developer messages are written; None where that, and every role, is tried on the template."""
+    """Where the format has system and developer messages; None where this, and which roles can be appended, is found
+    out by rendering small conversations."""
     pinned: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Template arguments that keep earlier messages as they are; a request may not contradict them."""
+    """The chat template arguments that keep earlier messages as they are; a request may not contradict them."""
     thinking_switches: tuple[str, ...] = ()
-    """Names of one argument that turns thinking on and off; the first is the one that is kept, on by default."""
+    """The names of the one argument that turns thinking on and off. The first name is the one that templates are given;
+    thinking is on by default."""
     thinking: Thinking | None = None
-    """The reasoning markers; None where the format has none, or nobody knows."""
+    """The markers of reasoning; None where the format has none, or they are not known."""
     blocks: Thinking | None = None
-    """Blocks that every text of a message stands in, so that a cut one is ended before the close; None where only
-    thinking is such a block."""
+    """The markers of the blocks that hold every text of a message, so that a block which was cut short is ended before
+    the turn end; None where thinking is the only such block."""
     tools: ToolFormat | None = None
-    """How tool calls are spelled; None where nobody knows."""
+    """The format of tool calls; None where it is not known."""
     block_format: BlockFormat | None = None
-    """How replies are read where they are rows of blocks; None where they are tagged text."""
+    """The format of replies that are sequences of blocks; None where replies are text with tags."""
     is_template_followed: bool = True
-    """Whether the rule writes what the checkpoint's template writes, so long as that drops nothing."""
+    """True when ``history_format`` gives the text of the checkpoint's template wherever the template drops nothing."""
     history_format: HistoryFormat | None = None
-    """Writes what follows the first assistant message; None where the checkpoint's template does."""
+    """Renders everything from the first assistant message on; None where the checkpoint's template does."""
     message_encoder: MessageEncoder | None = None
-    """Writes everything, where the checkpoint has no template."""
+    """Renders everything, for a checkpoint without a template; None where a template is needed."""
 
     @property
     def thinking_tags(self) -> tuple[str, str] | None:
-        """The markers before and behind reasoning; None where the format has none, or nobody knows."""
+        """The markers before and behind reasoning; None where the format has none, or they are not known."""
         return (self.thinking.opening, self.thinking.closing) if self.thinking else None
 
     def list_inner_markers(self) -> tuple[str, ...]:
-        """Every marker that stands inside messages: the named ones, and those of thinking and tool calls."""
+        """List every marker that stands inside messages, those of thinking and tool calls included."""
         thinking = self.thinking_tags or ()
         tools = (self.tools.opening, self.tools.closing) if self.tools else ()
         return (*self.inner_markers, *thinking, *tools)
 
     @property
     def max_trim(self) -> int:
-        """How many trailing ids of a parent a child may leave out: 0 or 1."""
+        """The most trailing ids of a parent's path that a child's prompt may leave out: 0 or 1."""
         return 1 if self.replaced_markers else 0

@@ -1,7 +1,7 @@
-"""Reading chat messages: text, reasoning and tool calls out of the forms in which they may come.
+"""Text, reasoning and tool calls of chat messages, in whatever form a client sent them.
 
-Nothing here changes a message. What a template gets is a copy in which every form is brought to one: content is a
-string, reasoning is ``reasoning_content``, tool arguments are the object that their JSON string spells.
+No function changes a message. A template gets a normalized copy: content is a string, reasoning is
+``reasoning_content``, and tool arguments are the object that their JSON string spells.
 """
 
 import json
@@ -17,22 +17,22 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call of a function."""
+    """One call of a function by an assistant message."""
 
     name: str
     arguments: Any
-    """The object that the JSON string spelled; the string itself when it spells none."""
+    """The object that the JSON string of the arguments spells; the string itself where it spells no object."""
     id: str = ""
 
 
 def get_role(message: Message) -> str:
-    """The message's role; empty when it has none."""
+    """Return the role of a message, or an empty string where the message has none."""
     role = message.get("role")
     return role if isinstance(role, str) else ""
 
 
 def get_text(message: Message) -> str:
-    """The content as one string: text parts joined, None and other parts empty."""
+    """Return the content of a message as one string: text parts are joined, all other parts are left out."""
     content: Any = message.get("content")
     if isinstance(content, str):
         return content
@@ -43,7 +43,7 @@ def get_text(message: Message) -> str:
 
 
 def find_reasoning(message: Message) -> str | None:
-    """The reasoning under either of its names; None when the message has none."""
+    """Return the reasoning under ``reasoning_content`` or ``reasoning``; None where the message has neither."""
     for name in ("reasoning_content", "reasoning"):
         value = message.get(name)
         if isinstance(value, str):
@@ -53,15 +53,15 @@ def find_reasoning(message: Message) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningAndContent:
-    """An assistant message taken apart."""
+    """The reasoning and the answer of an assistant message."""
 
     reasoning: str | None
-    """None when there is none, which is another thing than empty reasoning."""
+    """None where the message has no reasoning; an empty string is reasoning that is empty."""
     content: str
 
 
 def split_reasoning(message: Message, opening: str, closing: str) -> ReasoningAndContent:
-    """Reasoning and answer, also where a client put both into the content, markers and all."""
+    """Split an assistant message into reasoning and answer, also where the content holds both with their markers."""
     content = get_text(message)
     reasoning = find_reasoning(message)
     if reasoning is None and closing in content:
@@ -72,22 +72,25 @@ def split_reasoning(message: Message, opening: str, closing: str) -> ReasoningAn
 
 
 def get_tool_calls(message: Message) -> tuple[ToolCall, ...]:
-    """The calls of an assistant message, in order."""
+    """Return the tool calls of an assistant message in order."""
     calls: Any = message.get("tool_calls") or ()
     return tuple(_parse_call(call) for call in calls)
 
 
 class OpenCalls:
-    """Which call a tool result answers, where ids repeat: of equal ids those of the latest message, in their order."""
+    """Finds the tool call that a tool result answers.
+
+    Where several calls have the same id, results answer the calls of the latest message, in order.
+    """
 
     def __init__(self, earlier: Sequence[Message], messages: Sequence[Message]) -> None:
-        """Read the calls that results among ``messages`` may answer, of the messages before them.
+        """Collect the calls of ``earlier`` that tool results among ``messages`` may answer.
 
-        From the end and no further than needed, so that the history is not walked for its own sake.
+        The earlier messages are walked from the end, and no further than the oldest call that is needed.
         """
         self._calls: dict[str, list[ToolCall]] = {}
         self.last_name = ""
-        """The function that was called last; empty before the first call."""
+        """The name of the function that was called last; empty before the first call."""
         wanted = {_get_answered(message) for message in messages if get_role(message) == "tool"}
         start = len(earlier)
         while start and wanted:
@@ -97,7 +100,7 @@ class OpenCalls:
             self.take(message)
 
     def take(self, message: Message) -> ToolCall | None:
-        """Go past a message; the call that it answers, where it is a result of a known call."""
+        """Go past the next message, and return the call that it answers where it is the result of a known call."""
         if get_role(message) == "tool":
             calls = self._calls.get(_get_answered(message), [])
             return calls.pop(0) if len(calls) > 1 else next(iter(calls), None)
@@ -123,9 +126,9 @@ def _parse_call(call: Any) -> ToolCall:
 
 
 def parse_arguments(arguments: Any) -> Any:
-    """Tool arguments as the object that their JSON spells, so that both forms render alike.
+    """Return tool arguments as the object that their JSON spells, so that a string and an object render alike.
 
-    A string that spells no object stays the string; nothing becomes ``{}``.
+    A string that spells no object is returned as it is. None and the empty string become ``{}``.
     """
     if arguments is None or arguments == "":
         return {}
@@ -139,17 +142,17 @@ def parse_arguments(arguments: Any) -> Any:
 
 
 def render_json(value: Any, *, ensure_ascii: bool = False, **options: Any) -> str:
-    """JSON as chat templates write it: ``", "`` and ``": "``, no ASCII escapes, keys as they come."""
+    """Render a value as JSON the way chat templates do: ``", "`` and ``": "``, no ASCII escapes, keys in order."""
     return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
 
 def render_arguments(arguments: Any) -> str:
-    """Tool arguments as JSON; a string that spells no object as it stands."""
+    """Render tool arguments as JSON; a string that spells no object stays as it is."""
     return arguments if isinstance(arguments, str) else render_json(arguments)
 
 
 def normalize_message(message: Message) -> JsonObject:
-    """A copy in the one form that templates are written for. The message itself stays as it is."""
+    """Return a copy of a message in the form that chat templates expect."""
     copy: JsonObject = dict(message)
     copy["content"] = get_text(message)
     reasoning = find_reasoning(message)
@@ -175,15 +178,15 @@ def _normalize_call(call: Mapping[str, Any]) -> JsonObject:
 
 
 def nest_tool(tool: Mapping[str, Any]) -> JsonObject:
-    """A function tool in its nested form: ``{"type": "function", "function": {...}}``."""
+    """Return a function tool in its nested form, ``{"type": "function", "function": {...}}``."""
     return dict(tool) if "function" in tool else {"type": "function", "function": dict(tool)}
 
 
 def build_sglang_tool(tool: Mapping[str, Any]) -> JsonObject:
-    """A function tool as SGLang's chat route hands it to the template.
+    """Return a function tool as SGLang's chat route hands it to the template.
 
-    SGLang reads each tool into a model of four fields and renders that: what the client left out is there with its
-    default, other keys are not, and the order of the keys is the model's.
+    SGLang parses each tool into a model of four fields and renders the model: fields that the client left out appear
+    with their defaults, other keys are dropped, and the keys stand in the order of the model.
     """
     nested = nest_tool(tool)
     function: Mapping[str, Any] = nested["function"]

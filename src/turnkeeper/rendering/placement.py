@@ -23,43 +23,43 @@ from turnkeeper.rendering.message import get_role, get_text
 
 
 class Role(StrEnum):
-    """Who speaks."""
+    """The roles of a chat-completions conversation."""
 
     TOOL = "tool"
-    """The result of a tool call."""
+    """A tool, with the result of a call."""
     USER = "user"
-    """The user, also right after another user message."""
+    """The user."""
     SYSTEM = "system"
-    """Instructions."""
+    """The operator, with instructions."""
     DEVELOPER = "developer"
-    """Instructions under their newer name."""
+    """The operator, with instructions under the newer name of the role."""
     ASSISTANT = "assistant"
-    """The model, or an assistant message that nobody sampled here."""
+    """The model, whether the message was sampled here or brought along by the client."""
 
 
 REMINDER = "<system-reminder>\n{text}\n</system-reminder>"
-"""How a system or developer message reads as a user message."""
+"""The text of a system or developer message that is rendered as a user message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What becomes of system and developer messages under one format."""
+    """Where one chat format has system and developer messages."""
 
     is_head_joined: bool = False
-    """Whether the messages of the head become one, their texts an empty line apart."""
+    """True when the messages of the head become one message, their texts separated by an empty line."""
     head_developer: Role = Role.SYSTEM
-    """The role under which a developer message of the head is written."""
+    """The role under which a developer message of the head is rendered."""
     later_system: Role = Role.SYSTEM
     """The role of a system message behind the head; USER makes it a user message of its own, in reminder tags."""
     later_developer: Role = Role.SYSTEM
     """The role of a developer message behind the head; USER makes it a user message of its own, in reminder tags."""
 
     def place(self, messages: Sequence[Message], *, is_behind: bool = False) -> Sequence[Message]:
-        """The messages as the format writes them; those of other roles stay as they are.
+        """Return the messages as the format has them; messages of other roles stay as they are.
 
         Args:
             messages: a whole conversation, or the messages that are appended to one.
-            is_behind: whether other messages stand before these, so that none of them belongs to the head.
+            is_behind: True when other messages stand before these, so that none of them belongs to the head.
         """
         head = 0 if is_behind else count_head(messages)
         if not head and not any(is_instruction(message) for message in messages):
@@ -86,18 +86,18 @@ class Placement:
 
 
 IN_PLACE = Placement()
-"""Every system message where it stands; a developer message is written as one."""
+"""Every system message stays where it is; a developer message is rendered as a system message."""
 AT_THE_HEAD = Placement(is_head_joined=True, later_system=Role.USER, later_developer=Role.USER)
-"""One system message at the very beginning and none behind it."""
+"""There is one system message at the very beginning, and none behind it."""
 
 
 def is_instruction(message: Message) -> bool:
-    """Whether this is a system or developer message."""
+    """Return True for a system or developer message."""
     return get_role(message) in (Role.SYSTEM, Role.DEVELOPER)
 
 
 def count_head(messages: Sequence[Message]) -> int:
-    """How many system and developer messages stand before the first message of another role."""
+    """Count the system and developer messages before the first message of another role."""
     others = (index for index, message in enumerate(messages) if not is_instruction(message))
     return next(others, len(messages))
 

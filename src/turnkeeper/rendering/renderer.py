@@ -1,4 +1,4 @@
-"""Messages to tokens: a first prompt whole, every later one by what it adds.
+"""Messages to tokens: a first prompt is rendered whole, every later prompt by what it appends.
 
 ::
 
@@ -6,7 +6,8 @@
     prompt = renderer.render(messages, tools, {})                      a root: all ids
     prompt = renderer.extend(parent, appended, tools, {})              a child: trim, and the ids to append
 
-Stored ids are never rendered again: a child's prompt is its parent's path, less the trim, then these ids.
+Stored ids are never rendered again. The prompt of a child is the path of its parent without the last ``trim`` ids,
+followed by the appended ids.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,10 @@ from turnkeeper.rendering.tool_calls import ToolSchemas
 
 
 class Renderer:
-    """One checkpoint under one family. Stateless but for caches: any number of sessions and threads may share it."""
+    """Renders and parses for one checkpoint under one family.
+
+    A renderer has no state but caches; any number of sessions and threads may share one.
+    """
 
     def __init__(
         self,
@@ -55,7 +59,7 @@ class Renderer:
         chat_template_kwargs: JsonObject,
         render_tools: RenderTools = RenderTools.AS_SENT,
     ) -> None:
-        """Keep the parts; ``build_renderer`` wires them."""
+        """Keep the parts that ``build_renderer`` builds."""
         self.family = family
         self.tokenizer = tokenizer
         self.text_renderer = text_renderer
@@ -74,32 +78,32 @@ class Renderer:
 
     @property
     def max_trim(self) -> int:
-        """How many trailing ids of a parent a child may leave out: 0 or 1."""
+        """The most trailing ids of a parent's path that a child's prompt may leave out: 0 or 1."""
         return self.family.max_trim
 
     @property
     def turn_end(self) -> str:
-        """The text behind an assistant's message, sampled and not."""
+        """The text that ends an assistant message, the sampled and the unsampled part of it."""
         return self._boundary.turn_end
 
     @property
     def unsampled_turn_end(self) -> str:
-        """The end of it that is never sampled: layout behind the stop token."""
+        """The part of the turn end that models never sample: white space behind the stop token."""
         sampled_ends = self._boundary.sampled_ends
         return sampled_ends[0].rest if sampled_ends else ""
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """Every token that a sampled message may end with, ascending."""
+        """Every token with which a sampled message may end, in ascending order."""
         return tuple(sorted(self._boundary.stop_ids))
 
     def validate(
         self, messages: Sequence[Message], tools: Sequence[JsonObject], chat_template_kwargs: Mapping[str, Any]
     ) -> JsonObject:
-        """The effective template arguments of a request.
+        """Check messages and ``chat_template_kwargs`` of a request, and return the effective ``chat_template_kwargs``.
 
         Raises:
-            RequestError: a role is unknown, there is no message, or an argument contradicts a pinned one.
+            RequestError: there is no message, a role is unknown, or an argument contradicts a pinned one.
         """
         if not messages:
             raise RequestError("messages is empty", hint="send at least one message", param="messages")
@@ -120,7 +124,7 @@ class Renderer:
         chat_template_kwargs: Mapping[str, Any],
         room: int | None = None,
     ) -> Prompt:
-        """The first prompt of a path, generation prompt included.
+        """Render the first prompt of a path, generation prompt included.
 
         Args:
             messages: the conversation, not empty.
@@ -130,8 +134,8 @@ class Renderer:
 
         Raises:
             TextTooLongError: the prompt cannot but have more ids than there is room for.
-            RequestError: as ``validate``.
-            RoleNotAppendableError: a system or developer message behind others has no place; the message says so.
+            RequestError: see ``validate``.
+            RoleNotAppendableError: the format has no place for a system or developer message behind other messages.
             TemplateError: the template refuses the messages, or leaves out what one of them says.
         """
         chat_template_kwargs = self.validate(messages, tools, chat_template_kwargs)
@@ -151,20 +155,19 @@ class Renderer:
         chat_template_kwargs: Mapping[str, Any],
         room: int | None = None,
     ) -> Prompt:
-        """The prompt of a turn that follows another one.
+        """Render the prompt of a turn that follows another turn.
 
         Args:
-            parent: the path's last turn.
-            appended: the messages since, not empty.
-            tools: the request's function tools.
-            template_kwargs: the request's own template arguments.
-            room: how many ids may be added; None for any number.
+            parent: the last turn of the path.
+            appended: the messages that follow it, at least one.
+            tools: the function tools of the request.
+            chat_template_kwargs: the request's own arguments for the chat template.
+            room: the number of ids that may be added; None for any number.
 
         Raises:
             TextTooLongError: the prompt cannot but add more ids than there is room for.
-            RequestError: as ``validate``, or the arguments would rewrite the path.
-            RoleNotAppendableError: the family cannot append one of the roles; the message names both, or says that a
-                system or developer message has no place.
+            RequestError: see ``validate``; or the ``chat_template_kwargs`` would change how the path is rendered.
+            RoleNotAppendableError: the family cannot append a message of one of the roles.
             TemplateError: the template refuses these messages.
         """
         chat_template_kwargs = self.validate(appended, tools, chat_template_kwargs)
@@ -182,7 +185,7 @@ class Renderer:
         return Prompt(trim=joined.trim, ids=joined.ids, chat_template_kwargs=chat_template_kwargs)
 
     def place(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """A whole conversation as it is written: system and developer messages where the format has them."""
+        """Return a whole conversation with its system and developer messages where the format has them."""
         return self._roles.place(messages)
 
     def _form_tools(self, tools: Sequence[JsonObject]) -> Sequence[JsonObject]:
@@ -195,16 +198,16 @@ class Renderer:
         chat_template_kwargs: Mapping[str, Any],
         ids: TokenIds,
     ) -> tuple[Mismatch, ...]:
-        """Where a path's ids say something else than its messages, written as the family writes them.
+        """List the differences between the ids of a path and its messages as the family renders them.
 
         Args:
-            messages: the messages of the path, its last completion's message at the end.
-            tools: the function tools of its root.
-            chat_template_kwargs: its template arguments.
-            ids: shape [T]: the path, completion included.
+            messages: the messages of the path, with the message of the last completion at the end.
+            tools: the function tools of the path's root.
+            chat_template_kwargs: the root's arguments for the chat template.
+            ids: shape [T]; the ids of the path, the last completion included.
 
         Raises:
-            RequestError: as ``validate``.
+            RequestError: see ``validate``.
             TemplateError: the template refuses the messages.
         """
         chat_template_kwargs = self.validate(messages, tools, chat_template_kwargs)
@@ -214,11 +217,12 @@ class Renderer:
         return self._comparator.compare(text, ids)
 
     def parser(self, prompt_ids: TokenIds = NO_TOKENS, tools: Sequence[JsonObject] = ()) -> ReplyParser:
-        """A parser for one completion.
+        """Build a parser for one completion.
 
         Args:
-            prompt_ids: the end of the completion's prompt: it says whether the prompt opened thinking.
-            tools: the request's function tools, for formats that leave the type of an argument unsaid.
+            prompt_ids: the ids of the completion's prompt, or the last of them; they show whether the prompt opened
+                thinking.
+            tools: the function tools of the request, for formats that do not tell the type of an argument.
         """
         stops = self._stop_markers
         if self.family.block_format is not None:
@@ -243,15 +247,15 @@ def build_renderer(
     tokenizer: Tokenizer | None = None,
     render_tools: RenderTools = RenderTools.AS_SENT,
 ) -> Renderer:
-    """Wire a checkpoint and a family.
+    """Build the renderer of a checkpoint under a family.
 
     Args:
-        checkpoint: the folder's contents.
+        checkpoint: the contents of the checkpoint folder.
         family_name: a ``--tito-model`` name.
-        chat_template_kwargs: the server's own template arguments, for every request.
+        chat_template_kwargs: the server's arguments for the chat template, for every request.
         format_time: formats the present time for templates that ask for the date.
-        tokenizer: the checkpoint's, where it is loaded already.
-        render_tools: in which form tools are rendered.
+        tokenizer: the tokenizer of the checkpoint where it is loaded already.
+        render_tools: the form in which tools are rendered.
 
     Raises:
         ConfigError: an unknown family, a tokenizer that cannot be read or lacks the family's markers, a missing or
@@ -277,9 +281,10 @@ def build_renderer(
 
 
 def _check_boundary(renderer: Renderer) -> None:
-    """Refuse a tokenizer that merges text across the end of a message: no suffix could give the ids in place.
+    """Refuse a tokenizer that merges text across the end of a message.
 
-    Only where the texts agree: what a template rewrites is another matter.
+    With such a tokenizer no suffix has the ids that its text has in place. A template that rewrites earlier text, so
+    that the texts themselves differ, is not refused here.
     """
     asked: Message = {"role": "user", "content": "Hello there"}
     talk: Sequence[Message] = (asked, {"role": "assistant", "content": "Hello"})
@@ -305,14 +310,14 @@ def _build_boundary(
     text_renderer: TextRenderer,
     chat_template_kwargs: JsonObject,
 ) -> TurnBoundary:
-    """The boundary; what the row does not say is read off the template, so far as that can be rendered at all."""
-    turn_end, opening, call_end = family.turn_end, family.reply_marker, ""
+    """Build the turn boundary; what the family's row leaves open is found out from the checkpoint's template."""
+    turn_end, generation_prompt, call_end = family.turn_end, family.reply_marker, ""
     try:
         if turn_end is None:
             turn_end = text_renderer.find_turn_end() if isinstance(text_renderer, TemplateTextRenderer) else ""
             call_end = text_renderer.find_call_end() if isinstance(text_renderer, TemplateTextRenderer) else ""
-        if opening is None:
-            opening = text_renderer.render_generation_prompt(chat_template_kwargs).split("<think>")[0].strip()
+        if generation_prompt is None:
+            generation_prompt = text_renderer.render_generation_prompt(chat_template_kwargs).split("<think>")[0].strip()
     except TemplateError as error:
         raise ConfigError(
             f"the chat template cannot write a question and an answer: {error.message}",
@@ -320,7 +325,7 @@ def _build_boundary(
         ) from error
     end_ids = _find_end_ids(checkpoint, tokenizer)
     return build_turn_boundary(
-        family, tokenizer, turn_end=turn_end, opening=opening, end_ids=end_ids, call_end=call_end
+        family, tokenizer, turn_end=turn_end, generation_prompt=generation_prompt, end_ids=end_ids, call_end=call_end
     )
 
 

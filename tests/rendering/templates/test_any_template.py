@@ -12,12 +12,12 @@ from functools import cache
 import pytest
 
 from assets import get_asset
+from rendering.addedtokens import add_markers
 from rendering.standins import tokenizer_json
 from rendering.talk import assistant, user
 from turnkeeper.errors import ConfigError, RoleNotAppendableError, TemplateError
 from turnkeeper.rendering import Checkpoint, ParentContext, Renderer, Tokenizer, build_renderer
 from turnkeeper.rendering.checks import Outcome, check_appends
-from turnkeeper.rendering.tokenization import add_markers
 
 MARKER = re.compile(r"<\|?[A-Za-z_:/]+\|?>|<[｜▁A-Za-z]+>|\[/?[A-Z_]+\]|<SPECIAL_\d+>|</?s>")
 

@@ -14,9 +14,9 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import normalizers
 from tokenizers.models import BPE
 
+from rendering.addedtokens import add_markers
 from turnkeeper.errors import ConfigError
 from turnkeeper.rendering import Checkpoint, Renderer, Tokenizer
-from turnkeeper.rendering.tokenization import add_markers
 
 
 def test_markers_in_any_text_become_their_ids(qwen3: Renderer) -> None:

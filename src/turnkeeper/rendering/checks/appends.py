@@ -1,7 +1,7 @@
-"""One renderer held against what it promises: every append beside the whole conversation.
+"""The check of appends: an appended prompt must equal the prompt of the whole conversation.
 
-Each case takes a path as it is sampled, appends to it, and lays the result beside the whole conversation as the family
-writes it. What differs is kept with the text around the first difference.
+Each case takes a path as it is sampled, appends messages to it, and compares the result with the whole conversation as
+the family renders it. A result that differs is kept with the text around the first difference.
 """
 
 from collections.abc import Sequence
@@ -31,39 +31,39 @@ from turnkeeper.texts import count_common_prefix
 
 
 class Outcome(StrEnum):
-    """How a case ended."""
+    """The outcome of a case."""
 
     HOLDS = "holds"
-    """The append gives the text in place."""
+    """The append gives the ids of the whole conversation."""
     REFUSED = "refused"
-    """The family does not promise it, and the request is a 400 that says so."""
+    """The family ``default`` cannot append this, and such a request gets status 400."""
     DIFFERS = "differs"
-    """The append gives another text than the one in place."""
+    """The append gives another text than the whole conversation has."""
     FAILS = "fails"
-    """The template refuses what the family promises."""
+    """The template refuses messages that the family takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """One case and its outcome."""
+    """The outcome of one case."""
 
     case: str
     outcome: Outcome
     expected_text: str = ""
-    """The text in place, around the first difference."""
+    """The text of the whole conversation around the first difference."""
     actual_text: str = ""
-    """What the append gives there."""
+    """The text that the append gives there."""
     detail: str = ""
     fixes: tuple[str, ...] = ()
-    """Options under which the case holds."""
+    """The options under which the case holds."""
 
     @property
     def is_failing(self) -> bool:
-        """Whether something is promised here that does not hold."""
+        """True when the family takes the append, and the append does not hold."""
         return self.outcome in (Outcome.DIFFERS, Outcome.FAILS)
 
     def to_json(self) -> JsonObject:
-        """The finding for programs."""
+        """Return the result as JSON; ``cures`` is the published name of the fixes."""
         return {
             "case": self.case,
             "outcome": self.outcome.value,
@@ -75,14 +75,14 @@ class CheckResult:
 
 
 def check_appends(renderer: Renderer) -> tuple[CheckResult, ...]:
-    """Every case on one renderer, without cures."""
+    """Run every case on one renderer, without looking for fixes."""
     results = [_check_generation_prompt(renderer), _compare_with_template(renderer)]
     results += [_run(renderer, case) for case in list_cases(renderer)]
     return tuple(result for result in results if result is not None)
 
 
 def list_cases(renderer: Renderer) -> Sequence[AppendCase]:
-    """The cases that mean something to the format: without thinking in it, none is cut inside thinking."""
+    """List the cases that apply to the format; a format without thinking has no case that is cut inside thinking."""
     style = choose_style(renderer)
     cut_call = _build_cut_case(renderer, style)
     cases = [*build_tool_cases(style), *CASES_WITHOUT_TOOLS, *([cut_call] if cut_call else [])]
@@ -90,7 +90,7 @@ def list_cases(renderer: Renderer) -> Sequence[AppendCase]:
 
 
 def choose_style(renderer: Renderer) -> IdStyle:
-    """The first numbering of calls that the template takes."""
+    """Return the first form of call ids that the template takes."""
     for style in IdStyle:
         if _find_text(renderer, build_tool_cases(style)[0].history) is not None:
             return style
@@ -98,7 +98,7 @@ def choose_style(renderer: Renderer) -> IdStyle:
 
 
 def _find_text(renderer: Renderer, messages: Sequence[Message]) -> str | None:
-    """A conversation as the family writes it; None where the template refuses it."""
+    """Render a conversation; None where the template refuses it."""
     try:
         return renderer.text_renderer.render(
             messages, [LOOK], _chat_template_kwargs(renderer), add_generation_prompt=False
@@ -113,7 +113,7 @@ def _has_thinking(renderer: Renderer) -> bool:
 
 
 def _build_cut_case(renderer: Renderer, style: IdStyle) -> AppendCase | None:
-    """The case whose text depends on the family's spelling of calls; None where that is not known."""
+    """Build the case that is cut inside a tool call; None where the family's format of calls is not known."""
     tools, thinking = renderer.family.tools, renderer.family.thinking
     whole = build_cut_call(style)
     text = _find_text(renderer, [*CASES_WITHOUT_TOOLS[0].history[:-1], whole]) or ""
@@ -164,7 +164,7 @@ def _judge(case: str, wanted: str, found: str) -> CheckResult:
 
 
 def list_sampled_paths(renderer: Renderer, case: AppendCase) -> Sequence[str]:
-    """The path's text in every way in which its last message may have been sampled."""
+    """List the texts of a case's path, one for every way in which its last message may have ended."""
     family, turn_end = renderer.family, renderer.turn_end
     if case.cut is not None:
         history = renderer.place([*case.history[:-1], case.cut])
@@ -189,7 +189,7 @@ def list_sampled_paths(renderer: Renderer, case: AppendCase) -> Sequence[str]:
 
 
 def _check_generation_prompt(renderer: Renderer) -> CheckResult | None:
-    """The checkpoint's template must open a reply with the family's marker: else it is another model's."""
+    """Check that the checkpoint's template begins a reply with the family's marker."""
     case, marker = "the reply's opening", renderer.family.reply_marker
     if marker is None:
         return None
@@ -206,7 +206,7 @@ def _check_generation_prompt(renderer: Renderer) -> CheckResult | None:
 
 
 def _compare_with_template(renderer: Renderer) -> CheckResult | None:
-    """Within one tool cycle a rule must write what the checkpoint's template writes: else it is another model's."""
+    """Check that, within one tool cycle, a history format gives the text of the checkpoint's template."""
     text_renderer = renderer.text_renderer
     if not isinstance(text_renderer, HistoryTextRenderer) or not renderer.family.is_template_followed:
         return None

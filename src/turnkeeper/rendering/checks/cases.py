@@ -1,4 +1,4 @@
-"""The appends that a session may meet, as data: what ``turnkeeper verify`` runs on a checkpoint."""
+"""The appends that ``turnkeeper verify`` tries on a checkpoint, as data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,43 +15,43 @@ LOOK: JsonObject = {
     },
 }
 THOUGHTS = ("the first thought", "the second thought", "the third thought")
-"""The reasoning of the conversations below, to find again in their renderings."""
+"""The reasoning of the conversations below, which is looked for in their renderings."""
 CUT = " is not finish"
-"""Where a cut completion ends: behind a letter, so that no merge spans the cut."""
+"""The text with which a completion that was cut short ends; it ends with a letter, so that no token spans the cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendCase:
-    """Messages that are appended to a sampled path."""
+    """A sampled path, and messages that are appended to it."""
 
     id: str
-    """A few words, unique."""
+    """A few words that name the case."""
     history: Sequence[Message]
-    """The path; its last message was sampled."""
+    """The messages of the path; the last one was sampled."""
     appended: Sequence[Message]
-    """What the next request adds."""
+    """The messages that the next request adds."""
     cut: Message | None = None
-    """The whole message out of whose text the sampled one was cut; None where it ended by itself."""
+    """The whole message of which the sampled one is the beginning; None where the sampled one ended by itself."""
     has_stop: bool = True
-    """Whether the stop token was sampled."""
+    """True when the stop token was sampled."""
 
 
 class IdStyle(StrEnum):
-    """How the tool calls of the cases are numbered: some templates are particular about it."""
+    """The form of call ids, since some templates accept only one."""
 
     NAMED = "functions.look:{number}"
-    """As Kimi writes them itself."""
+    """The form that Kimi gives to call ids."""
     PLAIN = "call{number:05}"
-    """Nine letters and digits, as Mistral demands."""
+    """Nine letters and digits, which Mistral's templates demand."""
 
 
 def say(role: str, text: str) -> Message:
-    """A message of anybody but the assistant."""
+    """Build a message of any role but assistant."""
     return {"role": role, "content": text}
 
 
 def reply(text: str, thought: str, *calls: JsonObject) -> Message:
-    """An assistant's message."""
+    """Build an assistant message."""
     message: JsonObject = {"role": "assistant", "content": text, "reasoning_content": thought}
     return {**message, "tool_calls": list(calls)} if calls else message
 
@@ -105,7 +105,7 @@ CASES_WITHOUT_TOOLS = (
 
 
 def build_tool_cases(style: IdStyle) -> Sequence[AppendCase]:
-    """The cases with tools."""
+    """Build the cases with tools."""
     called = (say("system", "Be brief."), *_ASKED, reply("", THOUGHTS[0], _call(style, 0)))
     called_twice = (*_ASKED, reply("Two.", THOUGHTS[1], _call(style, 1), _call(style, 2)))
     done = (*called, _result(style, 0), reply("Nothing.", THOUGHTS[2]))
@@ -121,29 +121,29 @@ def build_tool_cases(style: IdStyle) -> Sequence[AppendCase]:
 
 
 def build_cut_call(style: IdStyle) -> Message:
-    """A message whose call is cut off in its arguments."""
+    """Build a message whose call will be cut short inside its arguments."""
     call = _call(style, 0)
     call["function"] = {"name": "look", "arguments": f'{{"at": "The place{CUT}ed."}}'}
     return reply("", THOUGHTS[0], call)
 
 
 def build_cut_case(whole: Message, said: str) -> AppendCase:
-    """The case of a message whose unfinished call is its text.
+    """Build the case of a message that ends inside a tool call, so that the unfinished call is part of its text.
 
     Args:
-        whole: the message with the finished call.
-        said: the family's spelling of the call up to the cut, opening marker included.
+        whole: the message with the whole call.
+        said: the call up to the cut as the family spells it, opening marker included.
     """
     return _cut("a tool call", whole, reply(said, THOUGHTS[0]))
 
 
 def build_one_tool_cycle(style: IdStyle) -> Sequence[Message]:
-    """A conversation in which no template has a reason to drop anything."""
+    """Build a conversation of which no template drops anything: one user message, then calls and results."""
     first = (say("system", "Be brief."), *_ASKED, reply("", THOUGHTS[0], _call(style, 0)), _result(style, 0))
     second = reply("Now two.", THOUGHTS[1], _call(style, 1), _call(style, 2))
     return (*first, second, _result(style, 1), _result(style, 2))
 
 
 def build_two_tool_cycles(style: IdStyle) -> Sequence[Message]:
-    """One in which many drop earlier thinking."""
+    """Build a conversation of which many templates drop earlier thinking: a user message follows calls and results."""
     return (*build_one_tool_cycle(style), reply("Nothing.", THOUGHTS[2]), _MORE)

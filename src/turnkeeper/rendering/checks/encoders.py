@@ -1,4 +1,4 @@
-"""May a fast encoder take over? Only when it gives the ids of `tokenizers` on every probe, cold and warm."""
+"""The check of a fast encoder: it must give the ids of `tokenizers` for many texts, each encoded twice."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from turnkeeper.rendering.renderer import Renderer
 from turnkeeper.rendering.tokenization import Encoder, FallbackEncoder, Tokenizer
 
 _SHOWN = 4
-"""How many ids are shown before and behind the first that differs."""
+"""The number of ids that are shown before and behind the first that differs."""
 _VOCABULARY_TEXTS = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodingMismatch:
-    """A text that two encoders disagree about."""
+    """A text for which two encoders give different ids."""
 
     text: str
     expected: TokenIds
-    """What `tokenizers` says."""
+    """The ids that `tokenizers` gives."""
     found: TokenIds
-    """What the fast encoder says."""
+    """The ids that the fast encoder gives."""
 
     def describe(self, tokenizer: Tokenizer) -> str:
-        """The place, and the ids of both there."""
+        """Describe the first position that differs, with the ids of both encoders there."""
         place = count_common_prefix(self.expected, self.found)
         window = slice(max(0, place - _SHOWN), place + _SHOWN)
         expected, found = self.expected[window], self.found[window]
@@ -38,14 +38,14 @@ class EncodingMismatch:
 
 
 def check_encoder(fast: FallbackEncoder, renderer: Renderer) -> EncodingMismatch | None:
-    """Compare a fast encoder with `tokenizers` on every probe; about a second of CPU.
+    """Compare a fast encoder with `tokenizers` on about 600,000 characters, which takes about a second of CPU.
 
     Args:
-        fast: what would take over; a text that it leaves to `tokenizers` is no difference.
-        renderer: names the markers, writes conversations in its family's format.
+        fast: the encoder that is to take over; texts that it leaves to `tokenizers` are no mismatch.
+        renderer: the renderer whose markers and conversations are among the texts.
 
     Returns:
-        The first difference; None when the fast encoder may take over.
+        The first mismatch; None when the fast encoder may take over.
     """
     tokenizer = renderer.tokenizer
     texts = build_check_texts(
@@ -57,9 +57,9 @@ def check_encoder(fast: FallbackEncoder, renderer: Renderer) -> EncodingMismatch
 
 
 def find_encoding_mismatch(fast: Encoder, reference: Encoder, texts: Iterable[str]) -> EncodingMismatch | None:
-    """The first text that a fast encoder gives other ids for.
+    """Find the first text for which a fast encoder gives other ids.
 
-    Each text is encoded twice: what a fast encoder remembers of the first time must not change the second.
+    Each text is encoded twice, because the cache of a fast encoder must not change the ids of the second time.
     """
     for text in texts:
         expected = reference.encode(text)
@@ -76,7 +76,7 @@ def _decode_vocabulary(tokenizer: Tokenizer) -> list[str]:
 
 
 def _render_conversations(renderer: Renderer) -> Iterator[str]:
-    """Conversations with thinking, tools and results, as the family writes them; what it cannot write is left out."""
+    """Render conversations with thinking, tools and results; those that the family cannot render are left out."""
     conversations: list[Sequence[Message]] = [(*case.history, *case.appended) for case in CASES_WITHOUT_TOOLS]
     conversations += [build_two_tool_cycles(style) for style in IdStyle]
     for messages in conversations:

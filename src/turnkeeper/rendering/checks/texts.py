@@ -1,8 +1,8 @@
-"""Texts on which two tokenizers that are not the same are likely to differ.
+"""Texts for which two encoders that are not the same are likely to give different ids.
 
-What libraries get wrong, by experience: where a text begins and ends, runs of white space and their last character,
-classes of characters that a newer Unicode knows, combining marks before and after normalization, words longer than a
-cache's key, markers beside anything. The texts are data and rules; nothing in them is random.
+Libraries are known to differ at the beginning and the end of a text, in runs of white space and their last character,
+in classes of characters that a newer Unicode knows, in combining marks before and after normalization, in words longer
+than the key of a cache, and at markers beside any other text. The texts are fixed; nothing in them is random.
 """
 
 from collections.abc import Iterator, Sequence
@@ -61,11 +61,11 @@ CLASSES = (
     ),
     *("\u00a0", "'", "'s", "_", "-", "/", ".", "<", "😀", "\u200d", "\x00"),
 )
-"""One of each kind that a pattern may tell apart; every three of them are put beside each other."""
+"""One character of each kind that a pattern may tell apart; every three of them are put beside each other."""
 
 STEMS = ("t", "T", "é", "1", "_", " ", "")
 SUFFIXES = ("'s", "'S", "'t", "'re", "'RE", "'ve", "'m", "'ll", "'lL", "'d", "'K", "’s", "''", "'x")
-"""Contractions and what looks like them."""
+"""Contractions, and endings that resemble them."""
 
 SPACES = (" ", "\t", "\n", "\r", "\r\n", "\u00a0", "\u3000", "\u2028", "\u0085", "\u200b", " \n", "\n ", " \t", "\x0c")
 LONG_RUNS = ("a", "A", "1", " ", "\n", "=", "ab", "中", "\u0301", "а", "😀", "\t\n", "'s", "x1", "<")
@@ -80,12 +80,12 @@ _MOST_VOCABULARY_TEXTS = 8192
 
 
 def build_check_texts(markers: Sequence[str], said: Sequence[str], pieces: Sequence[str]) -> Iterator[str]:
-    """All of them, about 600,000 characters.
+    """Yield all texts of the check, about 600,000 characters.
 
     Args:
-        markers: the tokenizer's added tokens; of hundreds, those in the conversations and every so many are tried.
-        said: conversations as the model's family writes them.
-        pieces: texts of the vocabulary's ids; every so many are tried.
+        markers: the added tokens of the tokenizer; of hundreds, those in the conversations and an even selection.
+        said: conversations as the family renders them.
+        pieces: the texts of the vocabulary's ids, of which an even selection is used.
     """
     yield from WRITTEN
     yield from said
@@ -107,7 +107,7 @@ def build_check_texts(markers: Sequence[str], said: Sequence[str], pieces: Seque
 
 
 def build_marker_texts(markers: Sequence[str]) -> Iterator[str]:
-    """Each marker beside whatever may change it or be changed by it, and cut short."""
+    """Yield each marker beside other texts, and without its first or last character."""
     for number, marker in enumerate(markers):
         other = markers[number - 1]
         yield marker
@@ -122,7 +122,7 @@ def build_marker_texts(markers: Sequence[str]) -> Iterator[str]:
 
 
 def build_class_texts() -> Iterator[str]:
-    """Every three kinds of characters beside each other, at the ends of a text too."""
+    """Yield every three kinds of characters beside each other, at both ends of a text too."""
     for first in CLASSES:
         yield first
         yield "".join(chain.from_iterable((first, *pair) for pair in product(CLASSES, repeat=2)))
@@ -131,14 +131,14 @@ def build_class_texts() -> Iterator[str]:
 
 
 def build_contraction_texts() -> Iterator[str]:
-    """Every two contractions behind each other, and a word behind them."""
+    """Yield every two contractions behind each other, also with a word behind them."""
     for stem, end in product(STEMS, ("", "CRE ", "x ")):
         yield "".join(f"{stem}{first}{second}{end}" for first, second in product(SUFFIXES, repeat=2))
         yield "".join(f"{stem}'{LONG_S}{second}{end}{stem}{second}'{LONG_S}{end}" for second in SUFFIXES)
 
 
 def build_run_texts() -> Iterator[str]:
-    """The same again and again: white space of every length, and words that no cache's key holds."""
+    """Yield repetitions: white space of every length, and words that are too long for the key of a cache."""
     for space in SPACES:
         yield "".join(f"{space * size}w" for size in range(1, 40)) + space * 5
         yield "".join(f"{space * size}\n1" for size in range(1, 20)) + space
@@ -150,10 +150,10 @@ def build_run_texts() -> Iterator[str]:
 
 
 def build_character_texts(numbers: Iterator[int]) -> Iterator[str]:
-    """Characters where their kind shows: behind a letter, before a digit, behind a space.
+    """Yield characters behind a letter, before a digit and behind a space.
 
     Args:
-        numbers: code points; surrogates and the long s are left out.
+        numbers: the code points; surrogates and the long s are left out.
     """
     group: list[str] = []
     for number in numbers:
@@ -167,5 +167,5 @@ def build_character_texts(numbers: Iterator[int]) -> Iterator[str]:
 
 
 def pick_evenly(items: Sequence[str], most: int) -> Sequence[str]:
-    """All of them, or every so many when there are more."""
+    """Return all items, or an even selection of at most about ``most``."""
     return items[:: -(-len(items) // most)] if items else items

@@ -1,7 +1,8 @@
-"""A doctor for a checkpoint and a family: does it hold what it promises, and what would heal it?
+"""The checks of ``turnkeeper verify``: does a checkpoint hold every append under a family, and which options would fix
+the cases that fail?
 
-What does not hold is tried again under every template argument that keeps thinking in some family, and under every
-family whose markers the tokenizer has.
+A failing case is tried again under every template argument that keeps thinking in some family, and under every family
+whose markers the tokenizer has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,20 +21,20 @@ from turnkeeper.rendering.templates import FormatTime, HistoryTextRenderer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What ``verify`` found."""
+    """The result of ``turnkeeper verify``."""
 
     family: str
     results: tuple[CheckResult, ...]
     notes: tuple[str, ...]
-    """What is worth knowing and no fault."""
+    """Remarks that are no faults."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether the family holds what it promises."""
+        """True when no case fails."""
         return not any(result.is_failing for result in self.results)
 
     def to_json(self) -> JsonObject:
-        """The report for programs."""
+        """Return the report as JSON; ``findings`` is the published name of the results."""
         results = [result.to_json() for result in self.results]
         return {"family": self.family, "is_sound": self.is_sound, "findings": results, "notes": list(self.notes)}
 
@@ -48,7 +49,7 @@ def verify(
     """Run every case on a checkpoint under a family.
 
     Raises:
-        ConfigError: as ``build_renderer``.
+        ConfigError: see ``build_renderer``.
     """
     renderer = build_renderer(
         checkpoint, family_name, chat_template_kwargs=chat_template_kwargs, format_time=format_time
@@ -61,7 +62,7 @@ def verify(
 
 
 def _note(renderer: Renderer) -> Sequence[str]:
-    """What the checkpoint's template would drop where the family's rule keeps it."""
+    """List remarks: what ``default`` cannot promise, and which thinking the checkpoint's template would drop."""
     text_renderer = renderer.text_renderer
     if renderer.family.name == "default":
         return ["the family default promises nothing: it renders with the checkpoint's template as well as it can"]
@@ -94,11 +95,11 @@ _KWARGS: tuple[JsonObject, ...] = tuple(
         + [("thinking", True)]
     )
 )
-"""Every argument that keeps earlier thinking in some family's template."""
+"""Every template argument that keeps earlier thinking in some family."""
 
 
 class _FixFinder:
-    """Looks for the arguments and families under which a case holds."""
+    """Finds the template arguments and families under which a failing case holds."""
 
     def __init__(
         self, checkpoint: Checkpoint, renderer: Renderer, given: JsonObject, format_time: FormatTime | None
@@ -110,14 +111,14 @@ class _FixFinder:
         self._fixes: list[tuple[str, Mapping[str, Outcome]]] | None = None
 
     def add_fixes(self, result: CheckResult) -> CheckResult:
-        """The finding with what heals it."""
+        """Return a failing result with the options that fix it, and any other result as it is."""
         if not result.is_failing:
             return result
         fixes = [name for name, outcomes in self._list_fixes() if outcomes.get(result.case) is Outcome.HOLDS]
         return replace(result, fixes=tuple(fixes))
 
     def _list_fixes(self) -> Sequence[tuple[str, Mapping[str, Outcome]]]:
-        """Every remedy under which fewer cases are ill, with the outcomes under it."""
+        """List the options under which fewer cases fail, with the outcome of each case under them."""
         if self._fixes is None:
             now = sum(result.is_failing for result in check_appends(self._renderer))
             tried = [*self._try_kwargs(), *self._try_families()]

@@ -1,4 +1,4 @@
-"""The table of families, and the way into it."""
+"""The table of model families, one row for each ``--tito-model``."""
 
 import difflib
 
@@ -38,14 +38,14 @@ FAMILIES: dict[str, Family] = {
         INKLING,
     )
 }
-"""Every family by its ``--tito-model`` name."""
+"""Every family by the name that ``--tito-model`` takes."""
 
 
 def get_family(name: str) -> Family:
-    """The family of a name.
+    """Return the family of a ``--tito-model`` name.
 
     Raises:
-        ConfigError: there is none; the hint holds the nearest names.
+        ConfigError: there is no such family; the hint names the most similar ones.
     """
     family = FAMILIES.get(name)
     if family is None:

@@ -1,4 +1,4 @@
-r"""The ChatML layout with thinking, as the Qwen3 generation writes it, earlier thinking kept.
+r"""The history of ChatML with thinking, as Qwen3 and its successors have it, earlier thinking kept.
 
 ::
 
@@ -20,19 +20,19 @@ from turnkeeper.rendering.tool_calls import ToolFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatmlHistory:
-    """Writes history in ChatML."""
+    """Renders history in ChatML."""
 
     thinking: Thinking
     tools: ToolFormat
     is_content_stripped: bool = False
-    """Whether the text of every message is stripped on both sides (later generations), or left as it is."""
+    """True when the text of every message is stripped at both ends, as the later models do."""
     is_thinking_always: bool = False
-    """Whether an assistant message without reasoning has an empty thinking block."""
+    """True when an assistant message without reasoning has an empty thinking block."""
 
     def render(
         self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """The text of messages in place."""
+        """Render messages as they stand in the conversation."""
         pieces: list[str] = []
         for role, group in groupby(messages, key=get_role):
             if role == "tool":

@@ -1,4 +1,4 @@
-r"""DeepSeek V3.2 and V4: no chat template, so two encoders of our own, thinking kept.
+r"""DeepSeek V3.2 and V4, which have no chat template: two message encoders that keep thinking.
 
 ::
 
@@ -7,8 +7,8 @@ r"""DeepSeek V3.2 and V4: no chat template, so two encoders of our own, thinking
     V4     <bos>system<User>question<Assistant><think>...</think>...calls<eos>
            <User><tool_result>...</tool_result><Assistant><think>...
 
-V3.2 opens the reply with the user message itself and lets the assistant go on behind the results; V4 folds neighbouring
-tool and user messages into one user turn, parallel results in the order of their calls.
+In V3.2 the user message ends with the generation prompt, and the assistant continues behind tool results. V4 joins
+neighbouring tool and user messages to one user turn, with parallel results in the order of their calls.
 
 Facts: the Jinja renderings of both encoders in PyPI ``llama-cpp-python``, the reference trainer's V3.2 encoder, and
 V4 in PyPI ``renderers``. Where they differ, docs/reference/families.md says which was taken and why.
@@ -39,13 +39,13 @@ from turnkeeper.rendering.placement import Placement, Role
 
 
 def _render_head(texts: Sequence[str], tools_text: str) -> str:
-    """BOS, the system texts, and the tools behind the first of them."""
+    """Render BOS, the system texts, and the tools behind the first of them."""
     first, *rest = texts or [""]
     return BOS + first + (f"\n\n{tools_text}" if tools_text else "") + "".join(rest)
 
 
 def _render_reply(message: Message, tools: DsmlToolFormat, *, is_thinking: bool) -> str:
-    """An assistant message behind its opening."""
+    """Render an assistant message behind the generation prompt."""
     thinking = (find_reasoning(message) or "") + THINKING.closing if is_thinking else ""
     calls = get_tool_calls(message)
     return thinking + get_text(message) + (tools.before + tools.render(calls) if calls else "") + EOS
@@ -57,7 +57,7 @@ def _bracket(chat_template_kwargs: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSeekV32Encoder:
-    """Every message but the system's opens the reply that follows it."""
+    """The encoder of V3.2, in which every message but a system message ends with a generation prompt."""
 
     tools: DsmlToolFormat
 
@@ -71,7 +71,7 @@ class DeepSeekV32Encoder:
     def render(
         self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """The messages, each opening between two of them written, the last one left to ``write_opening``."""
+        """Render messages with the generation prompts between them; the one behind the last is not included."""
         pieces: list[str] = []
         for role, group in groupby(messages, key=get_role):
             run = list(group)
@@ -96,7 +96,8 @@ class DeepSeekV32Encoder:
         return text if role == Role.SYSTEM else USER + text
 
     def render_generation_prompt(self, last: Message | None, chat_template_kwargs: Mapping[str, Any]) -> str:
-        """Behind results the assistant goes on; behind a question it begins; behind itself there is nothing."""
+        """Render the generation prompt: behind tool results the assistant continues, behind a user message it begins,
+        and behind an assistant message there is none."""
         role = get_role(last) if last else ""
         if role == Role.TOOL:
             return "\n\n" + _bracket(chat_template_kwargs)
@@ -109,7 +110,7 @@ class DeepSeekV32Encoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSeekV4Encoder:
-    """Tool results are part of a user turn."""
+    """The encoder of V4, in which tool results are part of a user turn."""
 
     tools: DsmlToolFormat
 
@@ -123,7 +124,7 @@ class DeepSeekV4Encoder:
     def render(
         self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """The messages, a run of user and tool messages as one turn."""
+        """Render messages, neighbouring user and tool messages as one user turn."""
         pieces: list[str] = []
         caller = next((message for message in reversed(earlier) if get_role(message) == Role.ASSISTANT), None)
         for is_folded, group in groupby(messages, key=lambda message: get_role(message) in (Role.USER, Role.TOOL)):
@@ -148,12 +149,13 @@ class DeepSeekV4Encoder:
         return USER + text if role == Role.DEVELOPER else text
 
     def render_generation_prompt(self, last: Message | None, chat_template_kwargs: Mapping[str, Any]) -> str:
-        """The same behind any message."""
+        """Render the generation prompt, which does not depend on the message before it."""
         return ASSISTANT + _bracket(chat_template_kwargs)
 
 
 def _order_results(run: Sequence[Message], caller: Message | None) -> Sequence[Message]:
-    """A run with its tool results in the order of the calls they answer; texts keep their places."""
+    """Return neighbouring messages with the tool results in the order of the calls they answer; other messages keep
+    their places."""
     calls = get_tool_calls(caller) if caller else ()
     answered = OpenCalls((caller,) if caller else (), run)
 
@@ -168,8 +170,8 @@ def _order_results(run: Sequence[Message], caller: Message | None) -> Sequence[M
 _OF_V32 = DsmlToolFormat(block="function_calls")
 _OF_V4 = DsmlToolFormat(block="tool_calls")
 _PLACEMENT = Placement(later_system=Role.USER, later_developer=Role.DEVELOPER)
-"""The system texts stand behind BOS, a developer message of the head among them. Behind the head nothing marks a system
-message, so that its text would run into the user's or the model's; a developer message is a user turn there."""
+"""System texts stand behind BOS, and so does a developer message of the head. Behind the head no marker separates a
+system message from the text before it, so it becomes a user message; a developer message is a user turn there."""
 
 DEEPSEEKV32 = Family(
     name="deepseekv32",

@@ -1,7 +1,7 @@
-"""How DeepSeek announces tools: the sentences that the models were trained on, as data.
+"""The tool declarations of DeepSeek V3.2 and V4, in the words that the models were trained on.
 
-Not ours to word: another sentence is another prompt. Facts: the V3.2 and V4 encoders as PyPI ``llama-cpp-python`` and
-``renderers`` carry them.
+The words are taken from the V3.2 and V4 encoders in PyPI ``llama-cpp-python`` and ``renderers``; other words would be
+another prompt.
 """
 
 from collections.abc import Sequence
@@ -60,10 +60,10 @@ def _render_schemas(tools: Sequence[JsonObject]) -> str:
 
 
 def render_v32_tools(tools: Sequence[JsonObject]) -> str:
-    """The announcement of V3.2."""
+    """Render the tool declarations of V3.2."""
     return f"{_V32}{_render_schemas(tools)}</functions>\n"
 
 
 def render_v4_tools(tools: Sequence[JsonObject]) -> str:
-    """The announcement of V4."""
+    """Render the tool declarations of V4."""
     return f"{_V4}{_render_schemas(tools)}{_V4_END}"

@@ -1,7 +1,7 @@
-"""Any other model: the checkpoint's own template, as far as it carries.
+"""The family for any other model, which relies on the checkpoint's own chat template.
 
-Nothing is known, so everything is read off the template: the text behind an assistant message, the roles it takes in
-the middle of a session. ``turnkeeper verify`` says how far that holds.
+The turn end and the roles that can be appended are found out by rendering small conversations. ``turnkeeper verify``
+tells which appends hold on a given checkpoint.
 """
 
 from turnkeeper.rendering.family import Family, Thinking

@@ -1,4 +1,4 @@
-"""DSML, the tags in which DeepSeek spells tool calls, and what its two encoders share.
+"""DSML, the tags in which DeepSeek spells tool calls, and the parts that its two encoders share.
 
 ::
 
@@ -6,7 +6,7 @@
     <｜DSML｜parameter name="at" string="false">1</｜DSML｜parameter>
     </｜DSML｜invoke>
 
-Each value says itself whether it is a string, so that nothing is guessed.
+The tag of each value tells whether the value is a string, so that types need not be derived from the tool's schema.
 """
 
 import re
@@ -34,7 +34,7 @@ USER = "<｜User｜>"
 ASSISTANT = "<｜Assistant｜>"
 THINKING = Thinking(after_opening="", before_closing="", after_closing="")
 SWITCHES = ("thinking", "enable_thinking", "thinking_mode")
-"""The names under which clients turn thinking on and off; the first is the one that engines read."""
+"""The names under which clients turn thinking on and off; the first is the name that engines know."""
 
 _TAGS = re.compile(
     r'(?P<call_opening><｜DSML｜invoke name="(?P<name>[^"<>\n]*)">)|(?P<call_closing></｜DSML｜invoke>)|'
@@ -45,10 +45,10 @@ _TAGS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DsmlToolFormat:
-    """All calls of a message in one block."""
+    """The format with all calls of a message in one block."""
 
     block: str
-    """The block's name: ``function_calls`` or ``tool_calls``."""
+    """The name of the block: ``function_calls`` or ``tool_calls``."""
     before: str = "\n\n"
     between: str = ""
 
@@ -59,15 +59,16 @@ class DsmlToolFormat:
 
     @property
     def closing(self) -> str:
-        """The tag that ends it."""
+        """The tag that ends the block."""
         return f"</｜DSML｜{self.block}>"
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """The block."""
+        """Render all calls as one block."""
         return f"{self.opening}\n{''.join(f'{_render_call(call)}' for call in calls)}{self.closing}"
 
     def parse(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[TextOrCalls]:
-        """The calls of each block; one with a value that claims to be JSON and is none is text."""
+        """Yield the texts and the calls of each block in order. A block with a value that is marked as JSON, and is
+        not JSON, is text."""
         return TagParser(tail, TagSyntax(pattern=_TAGS, convert=_convert_value), schemas).parse()
 
 
@@ -95,15 +96,15 @@ def _render_parameter(key: str, value: Any) -> str:
 
 
 def is_thinking_on(chat_template_kwargs: Mapping[str, Any]) -> bool:
-    """Whether the effective arguments ask for thinking; they hold one name for it."""
+    """Return True when the effective ``chat_template_kwargs`` ask for thinking, which is the default."""
     return bool(chat_template_kwargs.get("thinking", True))
 
 
 def refuse_effort(chat_template_kwargs: Mapping[str, Any]) -> None:
-    """Refuse what the encoders do not write, rather than leave it out without a word.
+    """Refuse arguments that the encoders do not support, instead of ignoring them.
 
     Raises:
-        TemplateError: a reasoning effort or a response format is asked for.
+        TemplateError: the arguments ask for a reasoning effort or a response format.
     """
     for name in ("reasoning_effort", "response_format"):
         if chat_template_kwargs.get(name) is not None:

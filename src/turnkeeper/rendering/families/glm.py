@@ -1,4 +1,4 @@
-"""GLM-4.7, the GLM-5 line and GLM-5.3: the next message's marker is the stop token.
+"""GLM-4.7, GLM-5 to 5.2 and GLM-5.3, whose stop token is the marker of the next message.
 
 Facts: the chat template of GLM-4.7-Flash (PyPI ``llama-cpp-python``). An assistant message has no end of its own: the
 model samples ``<|user|>`` or ``<|observation|>``, whichever it thinks comes next. ``clear_thinking=False`` keeps
@@ -44,4 +44,4 @@ GLM53 = replace(
     source="chat template of GLM-4.7-Flash (PyPI llama-cpp-python); reference trainer",
     pinned={**GLM47.pinned, "enable_thinking": True},
 )
-"""A prompt of GLM-5.3 opens thinking whether it is on or off, so that it has to be on."""
+"""The generation prompt of GLM-5.3 opens thinking whether it is on or off, so thinking has to be on."""

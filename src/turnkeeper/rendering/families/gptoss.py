@@ -1,4 +1,4 @@
-"""gpt-oss: harmony, where a reply is a row of messages on channels.
+"""gpt-oss, whose format harmony makes a reply a sequence of messages on channels.
 
 ::
 
@@ -7,11 +7,11 @@
     <|start|>functions.look to=assistant<|channel|>commentary<|message|>...<|end|>
     <|start|>assistant<|channel|>final<|message|>...<|return|>           in history it ends with <|end|>
 
-``<|return|>`` is sampled only: when the conversation goes on, ``<|end|>`` takes its place. ``<|call|>`` closes a
-message by itself. Analysis is kept, also past a new user message.
+When the conversation goes on, ``<|end|>`` replaces the sampled ``<|return|>``. ``<|call|>`` ends a message by itself.
+Analysis is kept, also behind a new user message.
 
-Facts: PyPI ``openai-harmony``, and the chat template of gpt-oss (PyPI ``trl``), which writes the head here. The
-template drops analysis and quotes tool results as JSON; harmony itself does neither, and it is followed.
+Facts: PyPI ``openai-harmony``, and the chat template of gpt-oss (PyPI ``trl``), which renders the head here. The
+template drops analysis and quotes tool results as JSON; harmony itself does neither, and is followed here.
 """
 
 import re
@@ -28,7 +28,7 @@ _RECIPIENT = re.compile(r"to=(?:functions\.)?(?P<name>[^\s<]+)")
 
 
 def parse_header(header: str) -> BlockHeader:
-    """A recipient makes a call, on whatever channel it stands; analysis is reasoning, all else is answer."""
+    """Parse a header: a recipient makes the block a call on any channel; analysis is reasoning, all else is answer."""
     recipient = _RECIPIENT.search(header)
     if recipient and recipient["name"] != "assistant":
         return BlockHeader(kind=BlockKind.CALL, name=recipient["name"])
@@ -37,7 +37,7 @@ def parse_header(header: str) -> BlockHeader:
 
 
 def parse_call(name: str, text: str, position: int) -> Section | None:
-    """The body is the arguments, as they are spelled."""
+    """Parse a call, whose content is the arguments; they keep their spelling."""
     found = scan_object(text, position)
     if found is None:
         return None
@@ -46,12 +46,12 @@ def parse_call(name: str, text: str, position: int) -> Section | None:
 
 
 class HarmonyHistory:
-    """Writes history as harmony messages."""
+    """Renders history as harmony messages."""
 
     def render(
         self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """The text of messages in place."""
+        """Render messages as they stand in the conversation."""
         calls = OpenCalls(earlier, messages)
         pieces: list[str] = []
         for message in messages:

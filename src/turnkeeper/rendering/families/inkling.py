@@ -1,4 +1,4 @@
-"""Inkling: four message markers, a marker for each kind of content, no chat template needed.
+"""Inkling, with four message markers and a marker for each kind of content; no chat template is needed.
 
 ::
 
@@ -9,7 +9,7 @@
     <|content_model_end_sampling|>
     <|message_tool|>look<|content_text|>...<|end_message|>
 
-Facts: PyPI ``renderers``, and the template that the reference trainer uses. An empty text has no block, and an
+Facts: PyPI ``renderers``, and the template that the trainer radixark/miles uses. An empty text has no block, and an
 assistant message without any block has no end marker.
 """
 
@@ -42,18 +42,18 @@ _END = "<|content_model_end_sampling|>"
 
 
 class InklingEncoder:
-    """Writes whole conversations."""
+    """Renders whole conversations of Inkling."""
 
     def render_head(
         self, head: Sequence[Message], tools: Sequence[JsonObject], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """The tools, the leading system messages, and the effort behind them."""
+        """Render the tools, the leading system messages, and the thinking effort."""
         return _render_tools(tools) + self.render(head, (), chat_template_kwargs) + _render_effort(chat_template_kwargs)
 
     def render(
         self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """The text of messages in place."""
+        """Render messages as they stand in the conversation."""
         calls = OpenCalls(earlier, messages)
         pieces: list[str] = []
         for message in messages:
@@ -67,7 +67,7 @@ class InklingEncoder:
         return "".join(pieces)
 
     def render_generation_prompt(self, last: Message | None, chat_template_kwargs: Mapping[str, Any]) -> str:
-        """The same behind any message."""
+        """Render the generation prompt, which does not depend on the message before it."""
         return "<|message_model|>"
 
 
@@ -128,7 +128,7 @@ def _render_effort(chat_template_kwargs: Mapping[str, Any]) -> str:
 
 
 def parse_header(header: str) -> BlockHeader:
-    """The content marker says what the block is."""
+    """Parse a header, in which the content marker tells the kind of the block."""
     if "<|content_thinking|>" in header:
         return BlockHeader(kind=BlockKind.REASONING)
     if "<|content_invoke_tool_json|>" in header:
@@ -137,7 +137,7 @@ def parse_header(header: str) -> BlockHeader:
 
 
 def parse_call(name: str, text: str, position: int) -> Section | None:
-    """The body names the function again, and its arguments."""
+    """Parse a call, whose content is the function's name again and the arguments."""
     found = scan_object(text, position)
     if found is None or not {"name", "args"} <= set(found.members):
         return None

@@ -1,4 +1,4 @@
-r"""Kimi K2.5 and K2.6: three markers a message, call ids that the model writes itself.
+r"""Kimi K2.5 and K2.6, with three markers in each message, and call ids that the model gives itself.
 
 ::
 
@@ -39,7 +39,7 @@ _ID = re.compile(r"(?:functions\.)?(?P<name>.+?)(?::\d+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KimiToolFormat:
-    """All calls in one section, each with its id; the function's name is part of the id."""
+    """The format with all calls in one section; the function's name is part of a call's id."""
 
     opening: str = "<|tool_calls_section_begin|>"
     closing: str = "<|tool_calls_section_end|>"
@@ -47,7 +47,7 @@ class KimiToolFormat:
     between: str = ""
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """The section."""
+        """Render all calls as one section."""
         body = "".join(
             f"<|tool_call_begin|>{call.id}<|tool_call_argument_begin|>{render_arguments(call.arguments)}<|tool_call_end|>"
             for call in calls
@@ -55,7 +55,7 @@ class KimiToolFormat:
         return f"{self.opening}{body}{self.closing}"
 
     def parse(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[TextOrCalls]:
-        """The calls of each section, arguments as they are spelled."""
+        """Yield the texts and the calls of each section in order; arguments keep their spelling."""
         return parse_sections(tail, _parse_calls)
 
 
@@ -75,7 +75,7 @@ def _parse_calls(text: str, position: int) -> Section | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KimiHistory:
-    """Writes history with its thinking; a message without thinking has the two markers side by side."""
+    """Renders history with its thinking; a message without thinking has the two markers side by side."""
 
     thinking: Thinking
     tools: KimiToolFormat
@@ -83,7 +83,7 @@ class KimiHistory:
     def render(
         self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """The text of messages in place."""
+        """Render messages as they stand in the conversation."""
         return "".join(self._render_message(message) for message in messages)
 
     def _render_message(self, message: Message) -> str:

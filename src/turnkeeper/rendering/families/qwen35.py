@@ -1,6 +1,6 @@
-"""Qwen3.5 and what came after it: tags for tool calls, stripped texts, no system message but the first.
+"""Qwen3.5 to Qwen3.8, with tool calls as tags, stripped texts, and no system message but the first.
 
-Facts: the chat templates of Qwen3.5, Qwen3.6 and Qwen3.8 as PyPI ``trl`` carries them. Qwen3.5 has no argument that
+Facts: the chat templates of Qwen3.5, Qwen3.6 and Qwen3.8 in PyPI ``trl``. Qwen3.5 has no argument that
 keeps earlier thinking, so its history is written here; the later ones keep it with ``preserve_thinking``.
 """
 
@@ -36,7 +36,7 @@ QWEN36 = replace(
     tools=build_function_format(before="\n\n", is_python_spelled=False),
     history_format=None,
 )
-"""Scalars of tool arguments are JSON here (``true``), where Qwen3.5 writes them as Python does (``True``)."""
+"""Qwen3.6 spells scalars of tool arguments as JSON (``true``), Qwen3.5 as Python does (``True``)."""
 
 QWEN38SMALL = replace(
     QWEN36,
@@ -45,6 +45,6 @@ QWEN38SMALL = replace(
     source="chat template of Qwen3.8 (PyPI trl)",
     pinned={"preserve_thinking": True, "reasoning_effort": "xhigh"},
 )
-"""The effort is a sentence of the system prefix: another value would rewrite it under a running session."""
+"""The reasoning effort is pinned because it is a sentence of the system message, which has to stay as it is."""
 
 QWEN4EXP = replace(QWEN38SMALL, name="qwen4exp", models="Qwen3.8-Flash-Next")

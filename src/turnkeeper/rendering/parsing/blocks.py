@@ -1,13 +1,13 @@
-"""Reading formats in which a reply is a row of blocks, each with a header that says what it is.
+"""The parser of replies that are sequences of blocks, each with a header that tells its kind.
 
 ::
 
     <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...<|return|>          harmony
     <|content_thinking|>...<|end_message|><|message_model|><|content_text|>...<|end_message|>                   Inkling
 
-A header runs to the marker that begins the body. Reasoning and answer come out as they are read. From the first call
-on, the completion is read at its end: a marker may stand inside of a string in a call's JSON, which says itself where
-it ends. A call that is cut or malformed comes out as text.
+A header ends with the marker that begins the content. Reasoning and answer are given out as they come. From the first
+call on, the completion is parsed at its end: a marker may be part of a string in the JSON of a call. A call that is cut
+short or malformed becomes text.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -20,10 +20,10 @@ from turnkeeper.rendering.tool_calls import skip_space
 
 
 class BlockParser:
-    """Reads one completion. It begins inside a header: the prompt wrote the start."""
+    """Parses one completion, which begins inside a header, because the prompt ends with the marker that starts it."""
 
     def __init__(self, tokenizer: Tokenizer, blocks: BlockFormat, *, stops: Collection[str]) -> None:
-        """Begin a completion."""
+        """Begin a reply."""
         self._format = blocks
         self._stops = frozenset(stops)
         self._stream = SegmentStream(tokenizer, [*blocks.starts, *blocks.bodies, *blocks.ends, *blocks.inner, *stops])
@@ -35,13 +35,13 @@ class BlockParser:
         self._seen: set[BlockKind] = set()
 
     def feed(self, ids: Iterable[int]) -> ReplyDelta:
-        """What these ids complete."""
+        """Return what these ids add to the reply."""
         for segment in self._stream.feed(ids):
             self._take(segment)
         return self._out.take()
 
     def finish(self) -> ReplyDelta:
-        """What is left: a call that nothing ended is text, and so is a header that was no header."""
+        """Return what was held back, a call that did not end and a text that turned out to be no header included."""
         for segment in self._stream.finish():
             self._take(segment)
         self._parse_tail(self._tail)
@@ -53,7 +53,7 @@ class BlockParser:
 
     @property
     def reply(self) -> ParsedReply:
-        """Everything so far."""
+        """The reply so far; after ``finish`` the whole reply."""
         return self._out.reply
 
     @property
@@ -70,7 +70,7 @@ class BlockParser:
         return segment.is_marker and segment.text in (*self._format.ends, *self._format.starts, *self._stops)
 
     def _parse_tail(self, segments: Sequence[Segment]) -> None:
-        """Read everything from the first call's body on."""
+        """Parse everything from the arguments of the first call on."""
         starts = [0, *accumulate(len(segment.text) for segment in segments)]
         text = "".join(segment.text for segment in segments)
         ends = {starts[index]: index for index, segment in enumerate(segments) if self._ends_block(segment)}

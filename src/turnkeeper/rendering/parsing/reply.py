@@ -1,4 +1,4 @@
-"""A completion as a message: the values that parsers give out, and the protocol of a parser."""
+"""Parsed replies: the values that parsers give, and the protocol of a parser."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from turnkeeper.rendering.tool_calls import ParsedToolCall
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyDelta:
-    """What some more ids added to a reply."""
+    """The text and tool calls that some ids added to a reply."""
 
     reasoning: str = ""
     content: str = ""
     tool_calls: tuple[ParsedToolCall, ...] = ()
-    """Calls that became whole."""
+    """The calls that were completed."""
 
     def __bool__(self) -> bool:
-        """Whether it adds anything."""
+        """Return True when the delta adds anything."""
         return bool(self.reasoning or self.content or self.tool_calls)
 
 
@@ -27,33 +27,33 @@ class ParsedReply:
     """A completion as a message."""
 
     reasoning: str | None
-    """None when the completion has no thinking; empty when its thinking is empty."""
+    """None where the completion has no thinking; an empty string where the thinking is empty."""
     content: str
     tool_calls: tuple[ParsedToolCall, ...]
 
 
 class ReplyParser(Protocol):
-    """Reads one completion, a chunk of ids at a time."""
+    """Parses one completion, a chunk of ids at a time."""
 
     def feed(self, ids: Iterable[int]) -> ReplyDelta:
-        """What these ids complete."""
+        """Return what these ids add to the reply."""
         ...
 
     def finish(self) -> ReplyDelta:
-        """What is left at the end of the completion. Call it once."""
+        """Return what was held back. Call it once, at the end of the completion."""
         ...
 
     @property
     def reply(self) -> ParsedReply:
-        """Everything so far as one message; whole after ``finish``."""
+        """The reply so far; after ``finish`` the whole reply."""
         ...
 
 
 class ReplyBuffer:
-    """Collects what a parser gives out, as deltas and as the whole."""
+    """Collects the text and the tool calls that a parser finds, and gives them as deltas and as a whole."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Begin an empty reply."""
         self._reasoning: list[str] = []
         self._content: list[str] = []
         self._calls: list[ParsedToolCall] = []
@@ -61,22 +61,22 @@ class ReplyBuffer:
         self.has_reasoning = False
 
     def add_reasoning(self, text: str) -> None:
-        """Thinking goes on."""
+        """Add text to the reasoning; an empty text makes reasoning that is empty, instead of none."""
         self.has_reasoning = True
         if text:
             self._reasoning.append(text)
 
     def add_content(self, text: str) -> None:
-        """The answer goes on."""
+        """Add text to the answer."""
         if text:
             self._content.append(text)
 
     def add_calls(self, calls: Iterable[ParsedToolCall]) -> None:
-        """Calls became whole."""
+        """Add completed tool calls."""
         self._calls.extend(calls)
 
     def take(self) -> ReplyDelta:
-        """What came since the last time."""
+        """Return what was added since the last call."""
         reasoning, content, calls = self._taken
         self._taken = (len(self._reasoning), len(self._content), len(self._calls))
         return ReplyDelta(
@@ -87,7 +87,7 @@ class ReplyBuffer:
 
     @property
     def reply(self) -> ParsedReply:
-        """The whole."""
+        """The whole reply so far."""
         return ParsedReply(
             reasoning="".join(self._reasoning) if self.has_reasoning else None,
             content="".join(self._content),
@@ -96,7 +96,7 @@ class ReplyBuffer:
 
 
 def parse_completion(parser: ReplyParser, ids: TokenIds) -> ParsedReply:
-    """A whole completion as a message, with a fresh parser."""
+    """Parse a whole completion with a parser that has not been used."""
     parser.feed(ids.tolist())
     parser.finish()
     return parser.reply

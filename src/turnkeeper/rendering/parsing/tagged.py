@@ -1,14 +1,12 @@
-"""Completions as messages: reasoning, answer and tool calls out of sampled ids.
+"""The parser of replies that are text with tags around reasoning and tool calls.
 
-Two guarantees. The result does not depend on how the ids are cut into chunks. Text is never lost: what is neither
-layout nor a well-formed call comes out as reasoning or content, an unfinished call and a call drafted inside thinking
-too.
+The result does not depend on how the ids are cut into chunks. No text is lost: whatever is neither white space of the
+format nor a well-formed call becomes reasoning or content, an unfinished call and a call inside thinking too.
 
-From the first marker of a tool call on, the answer is read at the end of the completion: a marker may stand inside of
-an argument, and only what follows says so.
+From the first marker of a tool call on, the answer is parsed at the end of the completion: a marker may be part of an
+argument, and only the text behind it shows that.
 
-Layout is exactly what the family's format writes around reasoning and calls (a newline here and there), once; more of
-it is text.
+White space of the format is exactly what the family renders around reasoning and calls, once; more of it is text.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -20,19 +18,19 @@ from turnkeeper.rendering.tool_calls import MarkedText, Marker, ToolFormat, Tool
 
 
 class TaggedParser:
-    """Reads formats of the form thinking, answer, sections of tool calls, each between markers."""
+    """Parses replies of the form thinking, answer, sections of tool calls."""
 
     def __init__(
         self, tokenizer: Tokenizer, family: Family, *, stops: Collection[str], schemas: ToolSchemas, is_thinking: bool
     ) -> None:
-        """Begin a completion.
+        """Begin a reply.
 
         Args:
-            tokenizer: decodes.
-            family: names the markers.
-            stops: the stop tokens' texts; one at the end is no text.
-            schemas: the tools' parameters.
-            is_thinking: whether the prompt already opened thinking.
+            tokenizer: the tokenizer that decodes the ids.
+            family: the family, which names the markers.
+            stops: the texts of the stop tokens; a stop token at the end of the completion is not part of the text.
+            schemas: the schemas of the tools' parameters.
+            is_thinking: True when the prompt opened thinking.
         """
         self._thinking = family.thinking or _NO_THINKING
         self._tools = family.tools
@@ -53,13 +51,13 @@ class TaggedParser:
             self._out.add_reasoning("")
 
     def feed(self, ids: Iterable[int]) -> ReplyDelta:
-        """What these ids complete."""
+        """Return what these ids add to the reply."""
         for segment in self._stream.feed(ids):
             self._parse(segment)
         return self._out.take()
 
     def finish(self) -> ReplyDelta:
-        """What is left; a stop marker at the end is no text."""
+        """Return what was held back. Call it once, at the end of the completion."""
         for segment in self._stream.finish():
             self._parse(segment)
         self._parse_tail()
@@ -70,7 +68,7 @@ class TaggedParser:
 
     @property
     def reply(self) -> ParsedReply:
-        """Everything so far."""
+        """The reply so far; after ``finish`` the whole reply."""
         return self._out.reply
 
     def _parse(self, segment: Segment) -> None:
@@ -130,7 +128,8 @@ class TaggedParser:
         self._tail = []
 
     def _say(self, text: str) -> None:
-        """Text at the present place: skip layout before it, hold back what may be layout behind it."""
+        """Add text at the present place: skip white space of the format before it, and hold back the end that may be
+        white space of the format."""
         while self._skip and text:
             if text[0] != self._skip[0]:
                 self._skip = ""
@@ -164,7 +163,7 @@ _NO_THINKING = Thinking(opening="", closing="", after_opening="", before_closing
 
 
 def _mark(segments: Sequence[Segment], tools: ToolFormat) -> MarkedText:
-    """Pieces as one text, with the places of the markers that begin and end sections."""
+    """Join segments to one text, with the positions of the markers that begin and end sections of tool calls."""
     markers: list[Marker] = []
     position = 0
     for segment in segments:

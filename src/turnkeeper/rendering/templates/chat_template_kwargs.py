@@ -1,7 +1,8 @@
-"""Chat template arguments: the server's, the family's and the request's, as one.
+"""The effective ``chat_template_kwargs``, merged from those of the server, the family and the request.
 
 A family pins the arguments that keep earlier messages as they are. A request may repeat a pinned value and may add
-others; it may not contradict one, nor change along a path what would write the path's own messages otherwise.
+other arguments. It may not contradict a pinned value, and it may not change an argument along a path where the change
+would alter how the messages of the path are rendered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,20 +24,20 @@ _EXAMPLE: Sequence[Message] = (
     {"role": "assistant", "content": "b", "reasoning_content": "q"},
     {"role": "user", "content": "v"},
 )
-"""A conversation with one of everything that a template argument may touch."""
+"""A conversation with a message of every kind that an argument may affect."""
 _PLAIN_EXAMPLE: Sequence[Message] = (
     {"role": "user", "content": "u"},
     {"role": "assistant", "content": "b", "reasoning_content": "q"},
     {"role": "user", "content": "v"},
 )
-"""The same for templates that know neither system messages nor tools."""
+"""A conversation for templates that know neither system messages nor tools."""
 
 
 def merge_server_kwargs(family: Family, given: Mapping[str, Any] | None) -> JsonObject:
-    """The server's arguments with the family's.
+    """Merge the server's arguments with those that the family pins.
 
     Raises:
-        ConfigError: an argument contradicts the family, or is not the template's to take.
+        ConfigError: an argument contradicts a pinned one, or is a name that only the renderer sets.
     """
     merged = dict(given or {})
     for name, value in family.pinned.items():
@@ -54,10 +55,10 @@ def merge_server_kwargs(family: Family, given: Mapping[str, Any] | None) -> Json
 
 
 def merge_request_kwargs(family: Family, fixed: Mapping[str, Any], given: Mapping[str, Any]) -> JsonObject:
-    """The effective arguments of a request.
+    """Merge a request's arguments with those of the server and the family.
 
     Raises:
-        RequestError: the request contradicts a pinned argument, or sets what is not an argument.
+        RequestError: an argument contradicts a pinned one, or is a name that only the renderer sets.
     """
     for name, value in given.items():
         if name in _RESERVED:
@@ -73,7 +74,10 @@ def merge_request_kwargs(family: Family, fixed: Mapping[str, Any], given: Mappin
 
 
 def _merge_switches(family: Family, merged: JsonObject, given: Mapping[str, Any]) -> JsonObject:
-    """One name for thinking on or off, whichever was used; the request's own comes before the server's."""
+    """Replace the names under which clients turn thinking on and off by the first of them.
+
+    A value of the request comes before one of the server. Thinking is on where neither says anything.
+    """
     if not family.thinking_switches:
         return merged
     kept = family.thinking_switches[0]
@@ -85,7 +89,7 @@ def _merge_switches(family: Family, merged: JsonObject, given: Mapping[str, Any]
 
 
 def _renders_otherwise(text_renderer: TextRenderer, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether two sets of arguments give different histories; where no probe can be written, they may."""
+    """Return True when two sets of arguments render the same history to different texts, or cannot be compared."""
     for probe in (_EXAMPLE, _PLAIN_EXAMPLE):
         try:
             old = text_renderer.render(probe, (), before, add_generation_prompt=False)
@@ -96,10 +100,10 @@ def _renders_otherwise(text_renderer: TextRenderer, before: Mapping[str, Any], a
 
 
 def check_kwargs_change(text_renderer: TextRenderer, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Refuse a change of arguments along a path that would write the path's messages otherwise.
+    """Refuse a change of arguments along a path that would alter how the messages of the path are rendered.
 
     Raises:
-        RequestError: it would.
+        RequestError: the change would alter them.
     """
     if before != after and _renders_otherwise(text_renderer, before, after):
         names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))

@@ -1,9 +1,8 @@
-"""A rendering holds everything that its messages say, or it is refused.
+"""A rendering that lacks a part of its messages is refused.
 
-Some chat templates drop a message without a word: a second system message, text beside tool calls, tool calls as a
-whole. A prompt must not lose anything, so the text of each message is looked for in the rendering, and so is the name
-of each function that is called. Reasoning is not: many templates leave earlier thinking out on purpose, and families
-keep it where it matters.
+Some chat templates silently drop a second system message, the text beside tool calls, or the tool calls themselves.
+The text of each message and the name of each function that is called are therefore looked for in the rendering.
+Reasoning is not looked for: many templates leave out earlier thinking on purpose.
 """
 
 from collections import Counter
@@ -16,24 +15,24 @@ from turnkeeper.rendering.message import get_role, get_text, get_tool_calls, ren
 from turnkeeper.rendering.placement import count_head, is_instruction
 
 RenderMessages = Callable[[Sequence[Message]], str]
-"""Writes messages as text, system and developer messages placed."""
+"""Renders messages as text, with system and developer messages where the format has them."""
 
 
 def render_complete(
     render: RenderMessages, messages: Sequence[Message], family: Family, *, is_behind: bool = False
 ) -> str:
-    """The text of messages, nothing left out.
+    """Render messages, and refuse a text that lacks a part of them.
 
     Args:
         render: renders any of the messages as text.
-        messages: a first prompt's messages, or appended ones.
-        family: what refusals name.
-        is_behind: whether other messages stand before these.
+        messages: the messages of a first prompt, or the messages that are appended to a path.
+        family: the family that errors name.
+        is_behind: True for messages that are appended to a path.
 
     Raises:
-        RoleNotAppendableError: a system or developer message behind others has no place in the format, or an appended
-            message is left out.
-        TemplateError: the messages are refused for another reason, or one of a first prompt is left out.
+        RoleNotAppendableError: the format has no place for a system or developer message behind other messages, or the
+            template leaves out an appended message.
+        TemplateError: the template refuses the messages for another reason, or leaves out a message of a first prompt.
     """
     head = 0 if is_behind else count_head(messages)
     later = [index for index in range(head, len(messages)) if is_instruction(messages[index])]
@@ -57,7 +56,7 @@ def render_complete(
 
 
 def _leave_out(messages: Sequence[Message], later: Sequence[int]) -> Sequence[Message]:
-    """The messages without these; two user messages that only one of these kept apart count as one."""
+    """Return the messages without those at ``later``; of two user messages that only these separated, the first."""
     kept: list[Message] = []
     for index, message in enumerate(messages):
         is_apart = index - 1 in later and kept and get_role(kept[-1]) == get_role(message) == "user"
@@ -67,7 +66,7 @@ def _leave_out(messages: Sequence[Message], later: Sequence[int]) -> Sequence[Me
 
 
 def _can_render(render: RenderMessages, messages: Sequence[Message]) -> bool:
-    """Whether messages can be written, none at all included."""
+    """Return True when the messages can be rendered, or there are none."""
     try:
         return not messages or bool(render(messages))
     except TemplateError:
@@ -75,7 +74,8 @@ def _can_render(render: RenderMessages, messages: Sequence[Message]) -> bool:
 
 
 def _build_place_error(message: Message, family: Family, reason: str) -> RoleNotAppendableError:
-    """The refusal of a system message by whose first words Claude Code knows to send its instructions otherwise."""
+    """Build the refusal of a system message. Claude Code recognises its first words, and sends its instructions in
+    another form from then on."""
     role = get_role(message)
     return RoleNotAppendableError(
         f"role '{role}' is not supported after the first message by the model family {family.name}: {reason}",
@@ -103,12 +103,12 @@ def _build_loss_error(
 
 
 def find_missing(messages: Sequence[Message], text: str, closing: str = "</think>") -> int | None:
-    """The index of the first message that a rendering leaves out, wholly or in part; None when it holds them all.
+    """Find the first message that a rendering lacks, wholly or in part; None where it has all of them.
 
     Args:
         messages: the messages that were rendered.
         text: the rendering.
-        closing: the marker that ends reasoning in an assistant's content: what stands before it is no answer.
+        closing: the marker that ends reasoning in the content of an assistant; the text before it is not looked for.
     """
     pieces = [_list_pieces(message, closing) for message in messages]
     position = 0
@@ -126,7 +126,7 @@ def find_missing(messages: Sequence[Message], text: str, closing: str = "</think
 
 
 def _list_pieces(message: Message, closing: str) -> Sequence[str]:
-    """What the rendering of a message must hold: its text without the white space around it, and its calls' names."""
+    """List the texts that a rendering must contain: the stripped text of a message, and the names of its calls."""
     content = get_text(message)
     if get_role(message) != "assistant":
         said = (content.strip(),)
@@ -136,7 +136,7 @@ def _list_pieces(message: Message, closing: str) -> Sequence[str]:
 
 
 def _is_written(piece: str, text: str, times: int) -> bool:
-    """Whether the rendering holds a piece anywhere as often as it was said, as it is or spelled as JSON."""
+    """Return True when a text contains the piece ``times`` times, or contains it spelled as JSON."""
     if text.count(piece) >= times:
         return True
     return any(render_json(piece, ensure_ascii=is_ascii)[1:-1] in text for is_ascii in (False, True))

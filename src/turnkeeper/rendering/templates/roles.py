@@ -1,9 +1,9 @@
-"""What a template does with the roles of a conversation, found out by trying.
+"""Which roles a template can append, and where it has system and developer messages.
 
-A declared family says in its row where it writes system and developer messages, and takes all other roles anywhere. Of
-any other template both are tried on small conversations, once: a role is appendable when the template takes it, leaves
-the messages before it alone, and really writes its text; a place is right when every text of the conversation stands
-in the rendering once and in order.
+A declared family says where its format has system and developer messages, and takes all other roles anywhere. For the
+family ``default`` both are found out by rendering small conversations, once for each renderer. A role can be appended
+when the template takes it, leaves the messages before it alone, and renders its text. A place is right when every text
+of the conversation is found in the rendering once and in order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,16 +29,16 @@ class _RoleTrial:
 
 
 class RolePolicy:
-    """The roles of one family on one template."""
+    """The roles that one family takes on one template."""
 
     def __init__(self, family: Family, text_renderer: TextRenderer) -> None:
-        """Keep both; roles and places are tried when they first come up."""
+        """Keep family and renderer; roles and places are tried when they are first asked for."""
         self._family = family
         self._text_renderer = text_renderer
         self._trials: dict[str, _RoleTrial] = {}
 
     def place(self, messages: Sequence[Message], *, is_behind: bool = False) -> Sequence[Message]:
-        """The messages as the family writes them: see ``Placement.place``."""
+        """Return the messages with system and developer messages where the format has them; see ``Placement.place``."""
         head = 0 if is_behind else count_head(messages)
         is_common = head == 0 or (head == 1 and get_role(messages[0]) == Role.SYSTEM)
         if is_common and not any(is_instruction(message) for message in messages[head:]):
@@ -50,10 +50,10 @@ class RolePolicy:
         return self._family.placement or find_placement(self._text_renderer, self._family.pinned)
 
     def check(self, appended: Sequence[Message]) -> None:
-        """Refuse roles that cannot be appended; system and developer messages are placed instead.
+        """Refuse roles that cannot be appended; system and developer messages are left to ``place``.
 
         Raises:
-            RoleNotAppendableError: names the role, the family and what it takes.
+            RoleNotAppendableError: the template cannot append a message of one of the roles.
         """
         if self._family.placement is not None:
             return
@@ -91,11 +91,11 @@ class RolePolicy:
 
 
 def find_placement(text_renderer: TextRenderer, chat_template_kwargs: Mapping[str, Any]) -> Placement:
-    """Where a template writes system and developer messages, found out by trying them at each place.
+    """Find out where a template has system and developer messages, by trying them at each place.
 
     Args:
-        writer: writes with the template.
-        arguments: the family's template arguments.
+        text_renderer: renders with the template.
+        chat_template_kwargs: the arguments that the family pins.
     """
     trials = _Trials(text_renderer, chat_template_kwargs)
     has_developer = trials.has_head(Role.DEVELOPER)
@@ -109,7 +109,7 @@ def find_placement(text_renderer: TextRenderer, chat_template_kwargs: Mapping[st
 
 
 class _Trials:
-    """Small conversations, each with another text in every message."""
+    """Renders small conversations in which every message has another text."""
 
     def __init__(self, text_renderer: TextRenderer, chat_template_kwargs: Mapping[str, Any]) -> None:
         self._text_renderer = text_renderer
@@ -121,16 +121,16 @@ class _Trials:
         self._has_tools = all(self._is_written(called, given) for given in self._tools)
 
     def has_head(self, role: Role) -> bool:
-        """Whether a single message of the role may lead a conversation."""
+        """Return True when one message of the role may lead a conversation."""
         return self._holds(role, Role.USER)
 
     def takes_heads(self, *roles: Role) -> bool:
-        """Whether messages of the roles may lead, any two of them and three."""
+        """Return True when two or three messages of these roles, in any combination, may lead a conversation."""
         heads = [*product(roles, repeat=2), roles[:1] * 3]
         return all(self._holds(*head, Role.USER, Role.ASSISTANT, Role.USER) for head in heads)
 
     def takes_later(self, role: Role) -> bool:
-        """Whether a message of the role may stand anywhere behind the head."""
+        """Return True when a message of the role may stand anywhere behind the head."""
         return all(self._holds(*talk) for talk in self._list_places(role))
 
     def _list_places(self, role: Role) -> Iterator[Sequence[Role]]:
@@ -151,7 +151,7 @@ class _Trials:
         return bool(self._tools) and all(self._is_written(self._say(*roles), given) for given in self._tools)
 
     def _say(self, *roles: Role) -> list[Message]:
-        """A message of each role; the assistant in front of a tool's result calls that tool."""
+        """Build a message of each role; an assistant message before a tool result calls the tool."""
         messages: list[Message] = []
         for index, role in enumerate(roles):
             message: JsonObject = {"role": role.value, "content": f"\u2063turnkeeper-{index}\u2063"}

@@ -1,8 +1,8 @@
-"""A checkpoint's chat template, run as Hugging Face runs it.
+"""The checkpoint's chat template, rendered as ``apply_chat_template`` of Hugging Face renders it.
 
 The sandbox, its block trimming and its helpers (``tojson``, ``raise_exception``, ``strftime_now``, loop controls,
-the ``generation`` tag) are those of ``apply_chat_template``, so that the text is too. Two differences: a template may
-grow and shrink its own lists (Kimi's do); and it has no clock, so the date comes from whoever builds it.
+the ``generation`` tag) are the same, so that the text is the same. There are two differences: a template may grow and
+shrink its own lists, as Kimi's do; and the present time comes from the caller.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,19 +23,19 @@ FormatTime = Callable[[str], str]
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """The immutable sandbox, but a list may grow and shrink: some templates keep a queue in one."""
+    """The immutable sandbox, except that lists may grow and shrink, since some templates keep a queue in one."""
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         return (isinstance(obj, list) and attr in ("append", "pop")) or super().is_safe_attribute(obj, attr, value)
 
 
 class _GenerationTag(Extension):
-    """``{% generation %}...{% endgeneration %}`` marks what an assistant said; here it is transparent."""
+    """The tag ``{% generation %}``, which marks the text of an assistant; here its content is rendered as it is."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The nodes between the tags."""
+        """Return the nodes between the tags."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
@@ -55,18 +55,18 @@ def _to_json(
 
 
 class ChatTemplate:
-    """One compiled template."""
+    """A compiled chat template."""
 
     def __init__(self, source: str, named_tokens: Mapping[str, str], format_time: FormatTime | None = None) -> None:
-        """Compile it.
+        """Compile a template.
 
         Args:
             source: the Jinja text.
-            named_tokens: what the template sees as ``bos_token``, ``eos_token`` and so on.
-            format_time: what ``strftime_now`` calls; None makes a template that asks for the date fail.
+            named_tokens: the texts that the template knows as ``bos_token``, ``eos_token`` and so on.
+            format_time: the function behind ``strftime_now``; with None a template that asks for the date fails.
 
         Raises:
-            ConfigError: the source is no Jinja.
+            ConfigError: the source is not a Jinja template.
         """
         sandbox = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
         sandbox.filters["tojson"] = _to_json
@@ -89,13 +89,13 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool,
     ) -> str:
-        """The text of a conversation.
+        """Render a conversation.
 
         Args:
-            messages: in chat-completions form; the template sees copies, tool arguments as objects.
-            tools: function tools; none at all is None to the template.
-            arguments: the chat template arguments.
-            is_open: whether the text ends with the opening of the assistant's next message.
+            messages: the messages in chat-completions form; the template gets copies with tool arguments as objects.
+            tools: the function tools; the template gets None where there are none.
+            chat_template_kwargs: the arguments that the template gets besides.
+            add_generation_prompt: True for a text that ends with the beginning of the assistant's next message.
 
         Raises:
             TemplateError: the template refuses the messages, or fails on them.

@@ -1,14 +1,14 @@
-r"""Conversations as text: by the checkpoint's template alone, or by the template's head and a family's rule.
+r"""Conversations as text, by the checkpoint's template, by the template and a history format, or by a message encoder.
 
-A writer answers two questions: the whole text of a conversation, and the text that *follows* an assistant message when
-more messages are appended. The second is found by difference behind a small synthetic prefix, so its cost does not
-grow with the history::
+A text renderer gives the whole text of a conversation, and the text that *follows* an assistant message when more
+messages are appended. With a template alone the second is the difference of two renderings behind a small synthetic
+conversation, so that its cost does not grow with the history::
 
     [user, assistant "@"]                    ... @<|im_end|>\n
     [user, assistant "@", tool, ...]         ... @<|im_end|>\n | <|im_start|>user\n<tool_response>...
                                                                ^ the suffix begins where the first text ends
 
-Both texts are cut behind the ``@``: what a template does to the thinking before it does not matter.
+The two texts are compared behind the ``@``, so that it does not matter what a template does to earlier thinking.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ from turnkeeper.rendering.placement import count_head, is_instruction
 from turnkeeper.rendering.templates.template import ChatTemplate
 
 ANCHOR = "\u2063turnkeeper-anchor\u2063"
-"""The text of the synthetic assistant message: invisible separators around a word, so that no template writes it."""
+"""The text of the synthetic assistant message. Invisible separators make it a text that no template contains."""
 TOOL: JsonObject = {"type": "function", "function": {"name": "look", "description": "", "parameters": {}}}
 CALL: JsonObject = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 _QUESTION: Message = {"role": "user", "content": "\u2063turnkeeper-question\u2063"}
 
 
 class TextRenderer(Protocol):
-    """Writes conversations as text."""
+    """Renders conversations as text."""
 
     def render(
         self,
@@ -39,7 +39,7 @@ class TextRenderer(Protocol):
         *,
         add_generation_prompt: bool,
     ) -> str:
-        """The whole conversation; ``is_open`` adds the opening of the assistant's next message."""
+        """Render a whole conversation, followed by the generation prompt where ``add_generation_prompt`` is True."""
         ...
 
     def render_suffix(
@@ -49,22 +49,20 @@ class TextRenderer(Protocol):
         tools: Sequence[JsonObject],
         chat_template_kwargs: Mapping[str, Any],
     ) -> str:
-        """What stands behind the close of an assistant message (the last of ``earlier``) once messages are appended.
-
-        The opening of the assistant's next message is included.
-        """
+        """Render the text behind the turn end of the last message of ``earlier``, an assistant message, once messages
+        are appended. The generation prompt is included."""
         ...
 
     def render_generation_prompt(self, chat_template_kwargs: Mapping[str, Any]) -> str:
-        """How an assistant's message is opened behind a question."""
+        """Render the generation prompt, which is the beginning of an assistant message behind a user message."""
         ...
 
 
 class TemplateTextRenderer:
-    """Writes everything with the checkpoint's template."""
+    """Renders everything with the checkpoint's template."""
 
     def __init__(self, template: ChatTemplate) -> None:
-        """Keep the template."""
+        """Keep a template."""
         self._template = template
         self._generation_prompts = _GenerationPrompts(template)
 
@@ -86,11 +84,11 @@ class TemplateTextRenderer:
         tools: Sequence[JsonObject],
         chat_template_kwargs: Mapping[str, Any],
     ) -> str:
-        """The difference of two renderings behind a synthetic prefix.
+        """Render a synthetic conversation with and without the appended messages, and return the difference.
 
         Raises:
-            TemplateError: the template refuses the messages, or writes the assistant message otherwise once
-                something follows it.
+            TemplateError: the template refuses the messages, or renders the assistant message in another way once
+                a message follows it.
         """
         calls = earlier[-1].get("tool_calls") if earlier else None
         stub: list[Message] = [_QUESTION, build_anchor(calls)]
@@ -105,10 +103,10 @@ class TemplateTextRenderer:
         return self._generation_prompts.render(chat_template_kwargs)
 
     def find_turn_end(self) -> str:
-        """The text that the template writes behind an assistant message.
+        """Find the text that the template puts behind an assistant message.
 
         Raises:
-            TemplateError: it refuses a question and an answer, or leaves the answer's text out.
+            TemplateError: the template refuses a question and an answer, or leaves out the text of the answer.
         """
         stub = [_QUESTION, build_anchor(None)]
         try:
@@ -120,7 +118,7 @@ class TemplateTextRenderer:
         return _cut(text)
 
     def find_call_end(self) -> str:
-        """The text that the template ends with when the last message calls a tool; empty where it cannot."""
+        """Find the text that the template puts behind a tool call; empty where the template refuses tool calls."""
         try:
             return _cut(
                 self._template.render([_QUESTION, build_anchor([CALL])], [TOOL], {}, add_generation_prompt=False)
@@ -130,13 +128,15 @@ class TemplateTextRenderer:
 
 
 class HistoryTextRenderer:
-    """Writes the beginning with the checkpoint's template, everything from the first assistant message by a rule.
+    """Renders the head with the checkpoint's template, and everything from the first assistant message on with the
+    family's history format.
 
-    So is everything from the first system message that does not lead: the template might leave it out.
+    The history format also renders everything from the first system message behind the head, since the template might
+    leave it out.
     """
 
     def __init__(self, template: ChatTemplate, history_format: HistoryFormat) -> None:
-        """Keep both."""
+        """Keep a template and a history format."""
         self.template = template
         self._history_format = history_format
         self._generation_prompts = _GenerationPrompts(template)
@@ -166,7 +166,7 @@ class HistoryTextRenderer:
         tools: Sequence[JsonObject],
         chat_template_kwargs: Mapping[str, Any],
     ) -> str:
-        """The rule's text of the appended messages: tools stand in the head, so they do not matter."""
+        """Render the appended messages with the history format. Tools are part of the head, and not needed here."""
         return self._history_format.render(appended, earlier, chat_template_kwargs) + self.render_generation_prompt(
             chat_template_kwargs
         )
@@ -174,7 +174,7 @@ class HistoryTextRenderer:
     def _render_head(
         self, head: Sequence[Message], tools: Sequence[JsonObject], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """The head alone. Templates may demand a user message: one is lent and taken back."""
+        """Render the head alone. For templates that demand a user message, one is added and its text taken away."""
         if any(get_role(message) == "user" for message in head):
             return self.template.render(head, tools, chat_template_kwargs, add_generation_prompt=False)
         text = self.template.render([*head, _QUESTION], tools, chat_template_kwargs, add_generation_prompt=False)
@@ -186,10 +186,10 @@ class HistoryTextRenderer:
 
 
 class EncoderTextRenderer:
-    """Writes everything with a family's encoder."""
+    """Renders everything with a family's message encoder."""
 
     def __init__(self, message_encoder: MessageEncoder) -> None:
-        """Keep the encoder."""
+        """Keep a message encoder."""
         self._message_encoder = message_encoder
 
     def render(
@@ -219,24 +219,24 @@ class EncoderTextRenderer:
         tools: Sequence[JsonObject],
         chat_template_kwargs: Mapping[str, Any],
     ) -> str:
-        """The encoder's text of the appended messages."""
+        """Render the appended messages and the generation prompt."""
         text = self._message_encoder.render(appended, earlier, chat_template_kwargs)
         return text + self._message_encoder.render_generation_prompt(appended[-1], chat_template_kwargs)
 
     def render_generation_prompt(self, chat_template_kwargs: Mapping[str, Any]) -> str:
-        """How the encoder opens an assistant's message behind a question."""
+        """Render the generation prompt behind a user message."""
         return self._message_encoder.render_generation_prompt(_QUESTION, chat_template_kwargs)
 
 
 class _GenerationPrompts:
-    """How a template opens an assistant's message, by its arguments."""
+    """The generation prompts of a template, by ``chat_template_kwargs``."""
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
         self._rendered: dict[str, str] = {}
 
     def render(self, chat_template_kwargs: Mapping[str, Any]) -> str:
-        """The difference between a question with and without the opening."""
+        """Render a user message with and without the generation prompt, and return the difference."""
         key = render_json(dict(chat_template_kwargs), sort_keys=True, default=repr)
         opening = self._rendered.get(key)
         if opening is None:
@@ -251,13 +251,13 @@ class _GenerationPrompts:
 
 
 def build_anchor(calls: Any) -> Message:
-    """The synthetic assistant message, with the calls that the appended tool results answer."""
+    """Build the synthetic assistant message, with the calls that the appended tool results answer."""
     message: JsonObject = {"role": "assistant", "content": ANCHOR}
     return {**message, "tool_calls": calls} if calls else message
 
 
 def _find_split(messages: Sequence[Message]) -> int:
-    """How many messages the template writes where a rule writes the rest."""
+    """Count the messages that the template renders where a history format renders the rest."""
     lead = count_head(messages)
     by_rule = (
         index
@@ -268,5 +268,5 @@ def _find_split(messages: Sequence[Message]) -> int:
 
 
 def _cut(text: str) -> str:
-    """What stands behind the anchor; the whole text where a template left the anchor out."""
+    """Return the text behind the anchor; the whole text where the template left out the anchor."""
     return text.rpartition(ANCHOR)[2]

@@ -4,7 +4,7 @@ from turnkeeper.rendering.tokenization.detokenizer import Detokenizer
 from turnkeeper.rendering.tokenization.encoder import LONG_S, Encoder, FallbackEncoder, RefusedTextError
 from turnkeeper.rendering.tokenization.length import LengthBound, TextTooLongError, find_bound
 from turnkeeper.rendering.tokenization.stream import Segment, SegmentStream, count_overlap
-from turnkeeper.rendering.tokenization.tokenizer import Tokenizer, add_markers
+from turnkeeper.rendering.tokenization.tokenizer import Tokenizer
 
 __all__ = [
     "LONG_S",
@@ -17,7 +17,6 @@ __all__ = [
     "SegmentStream",
     "TextTooLongError",
     "Tokenizer",
-    "add_markers",
     "count_overlap",
     "find_bound",
 ]

@@ -1,10 +1,10 @@
-"""Text to ids by a library: `tokenizers`, whose ids are right by definition, or a faster one that must agree with it.
+"""Encoders, which turn text into ids: the `tokenizers` library, and faster ones that must give the ids of `tokenizers`.
 
 ::
 
-    tokenizer.encoder = BackedEncoder(fast, tokenizer.reference)      the fast one takes over, `tokenizers` behind it
+    tokenizer.encoder = FallbackEncoder(fast, tokenizer.huggingface_encoder)      the fast encoder takes over
 
-Knows neither how a fast encoder is checked (`turnkeeper.rendering.checks.encoders`) nor when.
+Before a fast encoder takes over, `turnkeeper.rendering.checks.check_encoder` compares it with `tokenizers`.
 """
 
 from dataclasses import dataclass
@@ -15,37 +15,38 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 
 LONG_S = "\u017f"
-"""An s where case is ignored; texts with it stand alone, since a fast encoder may leave them to `tokenizers`."""
+"""The letter that patterns take for an s where they ignore case. A fast encoder may leave texts with it to
+`tokenizers`."""
 
 
 class Encoder(Protocol):
-    """Turns text into ids. Any number of threads may use one."""
+    """Turns text into ids. Any number of threads may share one encoder."""
 
     def encode(self, text: str) -> TokenIds:
-        """The ids of a text, markers in it included, nothing added around it.
+        """Return the ids of a text: markers become their ids, and nothing is added around the text.
 
         Args:
-            text: not empty, without lone surrogates.
+            text: a text that is not empty and has no lone surrogates.
 
         Raises:
-            RefusedTextError: this encoder cannot encode the text; another one may.
+            RefusedTextError: this encoder cannot encode the text, but another one may.
         """
         ...
 
 
 class RefusedTextError(Exception):
-    """A fast encoder failed on a text. Never leaves rendering: `tokenizers` encodes the text instead."""
+    """A fast encoder cannot encode a text; ``FallbackEncoder`` catches the error and encodes with `tokenizers`."""
 
 
 class HuggingFaceEncoder:
-    """The `tokenizers` library."""
+    """Encodes with the `tokenizers` library, whose ids are right by definition."""
 
     def __init__(self, inner: HuggingFaceTokenizer) -> None:
         """Keep a tokenizer without padding and truncation."""
         self._inner = inner
 
     def encode(self, text: str) -> TokenIds:
-        """See ``Encoder``; takes every text."""
+        """Return the ids of any text; see ``Encoder``."""
         # Of one text only the batch call lets go of the interpreter lock, and it leaves out the offsets: 500 KB hold
         # other threads up for 4 ms instead of 264, and take a fifth less time.
         (encoding,) = self._inner.encode_batch_fast([text], add_special_tokens=False)
@@ -54,16 +55,16 @@ class HuggingFaceEncoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoded:
-    """A text, and the ids that the fast encoder gave for it."""
+    """A text, and the ids that a fast encoder gave for it."""
 
     text: str
     ids: TokenIds
 
 
 class FallbackEncoder:
-    """A fast encoder that `tokenizers` stands behind: it takes the texts that the fast one refuses.
+    """Encodes with a fast encoder, and with another encoder the texts that the fast one refuses.
 
-    One text is kept at a time, for whoever compares the two while they serve.
+    One text at a time is kept with its ids, for the comparison with `tokenizers` while the server runs.
     """
 
     def __init__(self, fast: Encoder, fallback: Encoder) -> None:
@@ -71,10 +72,10 @@ class FallbackEncoder:
         self._fallback = fallback
         self._kept: Encoded | None = None
         self.refused = 0
-        """How many texts the fast encoder refused."""
+        """The number of texts that the fast encoder refused."""
 
     def encode(self, text: str) -> TokenIds:
-        """See ``Encoder``; takes every text."""
+        """Return the ids of any text; see ``Encoder``."""
         try:
             ids = self._fast.encode(text)
         except RefusedTextError:
@@ -90,6 +91,6 @@ class FallbackEncoder:
             self._kept = None
 
     def take_kept(self) -> Encoded | None:
-        """The first text since this was last asked; None when there was none."""
+        """Return the first text that was encoded since the last call; None where there was none."""
         kept, self._kept = self._kept, None
         return kept

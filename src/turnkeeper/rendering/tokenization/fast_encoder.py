@@ -1,6 +1,6 @@
-"""The fast encoder, on the package `fastokens`.
+"""The fast encoder, built on the package `fastokens`.
 
-That package is optional: whoever imports this module must be ready for an ``ImportError``.
+The package is optional: importing this module raises ``ImportError`` where `fastokens` is not installed.
 """
 
 import numpy as np
@@ -12,10 +12,10 @@ from turnkeeper.rendering.tokenization.encoder import LONG_S, RefusedTextError
 
 
 class FastEncoder:
-    """A checkpoint's ``tokenizer.json``, read by `fastokens`. Use it only after `checks.check_encoder`."""
+    """Encodes with `fastokens`. Use it only after ``check_encoder`` found no mismatch with `tokenizers`."""
 
     def __init__(self, tokenizer_json: bytes) -> None:
-        """Load it: one to three seconds, nearly all of it without the interpreter lock.
+        """Load a tokenizer, which takes one to three seconds, nearly all of it without the interpreter lock.
 
         Raises:
             ConfigError: the library does not support this tokenizer.
@@ -30,10 +30,10 @@ class FastEncoder:
         self._inner.no_truncation()
 
     def encode(self, text: str) -> TokenIds:
-        """See ``Encoder``.
+        """Return the ids of a text; see ``Encoder``.
 
         Raises:
-            RefusedTextError: the library failed on the text, or gets such texts wrong.
+            RefusedTextError: the library failed on the text, or is known to get such texts wrong.
         """
         if LONG_S in text:  # patterns that ignore case take it for an s, which the library does not do for all of them
             raise RefusedTextError("a long s")

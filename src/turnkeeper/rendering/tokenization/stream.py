@@ -1,8 +1,8 @@
-"""Ids as a stream of text and markers, however the ids are cut into chunks.
+"""A stream of ids as segments of text and markers; the result does not depend on how the ids are cut into chunks.
 
-A character may straddle tokens and a token may straddle characters, so text is given out only up to where no later id
-can change it. A marker that is one token of the vocabulary counts only as that token: the same letters sampled
-piecewise are text. A marker that the vocabulary does not have is found in the text.
+Text is given out up to the point where a later id could still change it, since a character may straddle tokens and a
+token may straddle characters. A marker that is one token of the vocabulary counts only as that token: its letters
+sampled piece by piece are text. A marker that the vocabulary lacks is found in the text.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,21 +14,21 @@ from turnkeeper.rendering.tokenization.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A run of text, or one marker."""
+    """One marker, or the text between two markers."""
 
     text: str
     is_marker: bool = False
 
 
 class SegmentStream:
-    """Turns ids into pieces."""
+    """Splits a stream of ids into segments."""
 
     def __init__(self, tokenizer: Tokenizer, markers: Iterable[str]) -> None:
-        """Watch for markers.
+        """Begin a stream.
 
         Args:
-            tokenizer: decodes.
-            markers: the texts that count as markers.
+            tokenizer: the tokenizer that decodes the ids.
+            markers: the texts at which the stream is split.
         """
         self._detokenizer = Detokenizer(tokenizer)
         wanted = [marker for marker in dict.fromkeys(markers) if marker]
@@ -38,7 +38,7 @@ class SegmentStream:
         self._text = ""
 
     def feed(self, ids: Iterable[int]) -> Iterator[Segment]:
-        """The pieces that these ids complete."""
+        """Yield the segments that these ids complete."""
         run: list[int] = []
         for token in ids:
             marker = self._ids.get(token)
@@ -55,12 +55,12 @@ class SegmentStream:
             yield from self._take_text(is_last=False)
 
     def finish(self) -> Iterator[Segment]:
-        """The text that was held back for an unfinished character or tag, given out because no more text follows it."""
+        """Yield the text that was held back for an unfinished character or marker."""
         self._text += self._detokenizer.flush()
         yield from self._take_text(is_last=True)
 
     def _take_text(self, *, is_last: bool) -> Iterator[Segment]:
-        """Give out text, spelled markers cut out of it, less a tail that may become one."""
+        """Yield the text so far, split at markers that the vocabulary lacks, except an end that may become a marker."""
         while found := self._find_spelled():
             marker, position = found
             if position:
@@ -79,7 +79,7 @@ class SegmentStream:
 
 
 def count_overlap(text: str, marker: str) -> int:
-    """How many trailing characters of a text are a beginning of the marker, short of the whole of it."""
+    """Count the trailing characters of a text that are a beginning of the marker, but not the whole marker."""
     for size in range(min(len(text), len(marker) - 1), 0, -1):
         if text.endswith(marker[:size]):
             return size

@@ -1,13 +1,12 @@
-"""Text to ids and back, exactly as the checkpoint's tokenizer does it.
+"""The checkpoint's tokenizer: text to ids and ids to text.
 
-One policy for control tokens: text is what it is. A marker such as ``<|im_end|>`` becomes the control id wherever it
-stands, in a user's message or a tool's result too, because that is what the model's own tokenizer and the engines do
-with the rendered conversation. It is never a refusal and never an escape.
+A marker such as ``<|im_end|>`` becomes its control id wherever it stands, in the message of a user or the result of a
+tool too, because the model's own tokenizer and the engines do the same with the rendered conversation. Such a text is
+never refused and never escaped.
 
-Nothing is added around the text: the template alone says how many BOS there are.
+Nothing is added around a text: BOS tokens come from the chat template alone.
 """
 
-import json
 from functools import cached_property
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
@@ -21,13 +20,13 @@ _SPACED = " a b"
 
 
 class Tokenizer:
-    """A checkpoint's ``tokenizer.json``."""
+    """Encodes and decodes by a checkpoint's ``tokenizer.json``."""
 
     def __init__(self, tokenizer_json: bytes) -> None:
-        """Load it.
+        """Load a tokenizer.
 
         Raises:
-            ConfigError: the bytes are no tokenizer.
+            ConfigError: the `tokenizers` library cannot parse the bytes.
         """
         try:
             self._inner = HuggingFaceTokenizer.from_buffer(tokenizer_json)
@@ -40,17 +39,18 @@ class Tokenizer:
         self._inner.no_truncation()
         self.huggingface_encoder = HuggingFaceEncoder(self._inner)
         self.encoder: Encoder = self.huggingface_encoder
-        """What encodes; may be replaced at any time by one that gives the same ids. Decoding stays as it is."""
+        """The encoder in use. It may be replaced at any time by another one that gives the same ids."""
 
     def encode(self, text: str, room: int | None = None) -> TokenIds:
-        """The ids of a text; markers in it become their ids, lone surrogates become U+FFFD.
+        """Return the ids of a text; markers become their ids, and lone surrogates become U+FFFD.
 
         Args:
             text: any text.
-            room: how many ids are of use, if that is limited; a text that has more is not kept for comparison.
+            room: the number of ids that are of use; None for any number. A text with more ids is not kept for the
+                comparison of encoders.
 
         Raises:
-            TextTooLongError: the text has more ids than there is room for, which is certain without encoding it.
+            TextTooLongError: the length of the text alone shows that it has more ids than there is room for.
         """
         if not text:
             return NO_TOKENS
@@ -72,14 +72,14 @@ class Tokenizer:
         return find_bound(self._inner)
 
     def encode_after(self, anchor: int, text: str, room: int | None = None) -> TokenIds:
-        """The ids of a text that follows a control token.
+        """Return the ids of a text that follows a control token.
 
-        Some tokenizers treat the beginning of a text apart (a leading-space piece): behind the control token, the
-        ids are those of the text in place.
+        Some tokenizers encode the beginning of a text in another way, with a space before it. Encoded behind the
+        control token, the text has the ids that it has in place.
 
         Args:
             anchor: the id of the control token before the text.
-            text: what follows it.
+            text: the text that follows the control token.
             room: as for ``encode``.
         """
         marker = self._inner.id_to_token(anchor)
@@ -87,15 +87,15 @@ class Tokenizer:
         return ids[1:] if len(ids) and ids[0] == anchor else self.encode(text, room)
 
     def decode(self, ids: TokenIds) -> str:
-        """The text of ids, control tokens included; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of ids, control tokens included; bytes that are not UTF-8 become U+FFFD."""
         return self.decode_list(ids.tolist())
 
     def decode_list(self, ids: list[int]) -> str:
-        """The text of ids that are a plain list, as for ``decode``: for a few ids the array would cost more."""
+        """Return the text of ids in a list, as ``decode`` does; for a few ids building an array would cost more."""
         return self._inner.decode(ids, skip_special_tokens=False)
 
     def normalize(self, text: str) -> str:
-        """The text as the tokenizer sees it, before it is cut (NFC for some): what decoding its ids gives back."""
+        """Return a text as the tokenizer normalizes it (to NFC, for some), which is what decoding its ids gives."""
         normalizer = self._inner.normalizer
         if normalizer is None or text.isascii():
             return text
@@ -105,14 +105,14 @@ class Tokenizer:
         return normalizer.normalize_str(text)
 
     def find_id(self, marker: str) -> int | None:
-        """The id of a piece of the vocabulary; None when there is no such piece."""
+        """Return the id of a token; None where the vocabulary has no such token."""
         return self._inner.token_to_id(marker)
 
     def get_id(self, marker: str) -> int:
-        """The id of a marker.
+        """Return the id of a marker.
 
         Raises:
-            ConfigError: the vocabulary has no such piece.
+            ConfigError: the vocabulary has no such token.
         """
         found = self.find_id(marker)
         if found is None:
@@ -124,32 +124,32 @@ class Tokenizer:
 
     @property
     def is_fast(self) -> bool:
-        """Whether something faster than `tokenizers` encodes."""
+        """True when an encoder other than `tokenizers` is in use."""
         return self.encoder is not self.huggingface_encoder
 
     @property
     def size(self) -> int:
-        """How many ids there are, markers included."""
+        """The number of ids in the vocabulary, markers included."""
         return self._inner.get_vocab_size()
 
     @property
     def id_limit(self) -> int:
-        """One more than the highest id; added tokens may leave a gap behind the vocabulary."""
+        """One more than the highest id, since added tokens may leave a gap behind the vocabulary."""
         return max(self.size, max(self.markers, default=0) + 1)
 
     @cached_property
     def markers(self) -> dict[int, str]:
-        """Every added token, id to text: control tokens, and content markers such as ``<think>``."""
+        """The text of every added token by its id: control tokens, and markers in texts such as ``<think>``."""
         return {number: token.content for number, token in self._inner.get_added_tokens_decoder().items()}
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The added tokens that are flagged special: those that give a conversation its structure."""
+        """The ids of the added tokens that are flagged as special, which are those that delimit messages."""
         return frozenset(number for number, token in self._inner.get_added_tokens_decoder().items() if token.special)
 
     @cached_property
     def byte_ids(self) -> frozenset[int]:
-        """The pieces that stand for one byte each (``<0xF0>``), in tokenizers that fall back to bytes."""
+        """The ids of tokens that stand for one byte each (``<0xF0>``), in tokenizers with byte fallback."""
         decoder = self._inner.decoder
         if decoder is None or b"ByteFallback" not in decoder.__getstate__():
             return frozenset()
@@ -157,27 +157,8 @@ class Tokenizer:
         return frozenset(number for number in found if number is not None)
 
     def is_special(self, token: int) -> bool:
-        """Whether an id is a control token."""
+        """Return True when an id is a control token."""
         return token in self.special_ids
-
-
-def add_markers(tokenizer_json: bytes, markers: dict[str, bool]) -> bytes:
-    """A tokenizer with more added tokens, at the end of its vocabulary.
-
-    For stand-ins where a family's own tokenizer is not to be had, and for tests.
-
-    Args:
-        tokenizer_json: the tokenizer to start from.
-        markers: text of each new token, and whether it is special; texts it already has are left alone.
-    """
-    document = json.loads(tokenizer_json)
-    known = {token["content"] for token in document["added_tokens"]}
-    taken = [*document["model"]["vocab"].values(), *(token["id"] for token in document["added_tokens"])]
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    fresh = [marker for marker in markers if marker not in known]
-    for number, marker in enumerate(fresh, start=max(taken) + 1):
-        document["added_tokens"].append({"id": number, "content": marker, "special": markers[marker], **flags})
-    return json.dumps(document).encode()
 
 
 def _replace_surrogates(text: str) -> str:

@@ -1,8 +1,8 @@
-"""Which JSON types a tool's schema allows for a parameter.
+"""The JSON types that the schema of a tool allows for a parameter.
 
-Formats that write parameters as tags do not quote strings, so the schema says whether ``1`` is a number or a text.
-A schema may say it in many ways: ``type``, ``enum`` and ``const``, ``anyOf``, ``oneOf`` and ``allOf`` around each
-other, ``$ref`` to a definition, OpenAPI's ``nullable``. What it does not say is unknown, which is None.
+Formats that spell parameters as tags do not quote strings, so the schema tells whether ``1`` is a number or a text.
+Types follow from ``type``, ``enum`` and ``const``, from ``anyOf``, ``oneOf`` and ``allOf`` around each other, from
+``$ref`` to a definition and from OpenAPI's ``nullable``. None stands for types of which the schema says nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +12,11 @@ from urllib.parse import unquote
 from turnkeeper.jsontypes import JsonObject, is_array, is_object
 
 Types: TypeAlias = frozenset[str] | None
-"""Names of JSON types, ``integer`` beside ``number``; None where the schema does not say."""
+"""The names of JSON types, with ``integer`` besides ``number``; None where the schema does not tell."""
 
 _MAX_DEPTH = 32
-"""Schemas in each other, references included. Deeper ones, and those that lead back to themselves, are unknown."""
+"""The greatest depth of nested schemas, references included. The types of deeper schemas, and of schemas that refer to
+themselves, are unknown."""
 
 _NAMES: Mapping[str, frozenset[str]] = {
     "string": frozenset({"string"}),
@@ -36,10 +37,10 @@ _NAMES: Mapping[str, frozenset[str]] = {
 
 
 class ToolSchemas:
-    """The parameters of a request's function tools. Schemas are read when a parameter is asked for."""
+    """The parameters of a request's function tools. A schema is walked when one of its parameters is asked for."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Keep function tools, in nested or flat form; what is no schema is left out."""
+        """Keep the schemas of function tools, in nested or flat form; values that are no schemas are ignored."""
         self._roots: dict[str, JsonObject] = {}
         for tool in tools:
             function: Any = tool.get("function") or tool
@@ -48,13 +49,13 @@ class ToolSchemas:
                 self._roots[str(function.get("name"))] = parameters
 
     def has_parameter(self, tool: str, name: str) -> bool | None:
-        """Whether a tool has a parameter; None where its schema names none at all."""
+        """Return True when a tool has a parameter of this name; None where the tool's schema names no parameters."""
         root = self._roots.get(tool, {})
         named = [properties for properties, _ in _list_properties(root, root, set())]
         return any(name in properties for properties in named) if any(named) else None
 
     def find_types(self, tool: str, name: str) -> Types:
-        """The types of a tool's parameter; None where nothing is said about it."""
+        """Return the types of a tool's parameter; None where the schema does not tell."""
         root = self._roots.get(tool, {})
         found = [
             properties.get(name, rest)
@@ -65,12 +66,12 @@ class ToolSchemas:
 
 
 def _list_properties(schema: Any, root: JsonObject, seen: set[str]) -> Iterator[tuple[JsonObject, Any]]:
-    """The named properties of an object's schema, and the schema of the others, over all that it is made of.
+    """Yield the named properties of an object's schema with the schema of all others, for each of its parts.
 
     Args:
         schema: any JSON value.
-        root: where references are looked up.
-        seen: the references that were followed; filled here, so that each is followed once.
+        root: the document in which references are looked up.
+        seen: the references that were followed; updated here, so that each is followed once.
     """
     if not is_object(schema):
         return
@@ -92,13 +93,13 @@ def _list_parts(schema: JsonObject) -> Iterator[Any]:
 
 
 def _parse_types(schema: Any, root: JsonObject, known: dict[str, Types], depth: int) -> Types:
-    """The types that a schema allows.
+    """Return the types that a schema allows.
 
     Args:
         schema: any JSON value.
-        root: where references are looked up.
-        known: what references that were met allow; filled here, so that each is read once.
-        depth: how many schemas lie around this one.
+        root: the document in which references are looked up.
+        known: the types that references allow; updated here, so that each is resolved once.
+        depth: the number of schemas around this one.
     """
     if not is_object(schema) or depth > _MAX_DEPTH:
         return None
@@ -126,7 +127,7 @@ def _parse_named(given: Any) -> Types:
 
 
 def _parse_values(schema: JsonObject) -> Types:
-    """The types of the values that a schema lists."""
+    """Return the types of the values that a schema lists."""
     if "const" in schema:
         return frozenset({name_type(schema["const"])})
     values = schema.get("enum")
@@ -134,19 +135,19 @@ def _parse_values(schema: JsonObject) -> Types:
 
 
 def _join(types: Sequence[Types]) -> Types:
-    """What any of them allows."""
+    """Return the types that at least one of several schemas allows."""
     told = [each for each in types if each is not None]
     return frozenset[str]().union(*told) if len(told) == len(types) else None
 
 
 def _meet(types: Sequence[Types]) -> Types:
-    """What all of them allow; those that are unknown forbid nothing."""
+    """Return the types that all of several schemas allow; a schema with unknown types forbids nothing."""
     told = [each for each in types if each is not None]
     return told[0].intersection(*told[1:]) if told else None
 
 
 def _resolve(reference: Any, root: JsonObject) -> Any:
-    """What a reference inside the document names; None for any other."""
+    """Return the part of the document that a reference names; None for a reference to another document."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     found: Any = root
@@ -160,7 +161,7 @@ def _resolve(reference: Any, root: JsonObject) -> Any:
 
 
 def name_type(value: Any) -> str:
-    """The JSON type of a value; a number without a fraction is an integer."""
+    """Return the name of a value's JSON type; a number without a fraction is an integer."""
     if value is None:
         return "null"
     if isinstance(value, bool):

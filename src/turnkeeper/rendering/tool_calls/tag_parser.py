@@ -1,19 +1,19 @@
-r"""Tool calls spelled as tags: which tags are tags, and which are part of a value.
+r"""The parser of tool calls that are spelled as tags. It decides which tags are part of a value.
 
-A value stands between its tags as it is, so that it may hold any tag itself, and a model may forget one::
+A value stands unescaped between its tags, so it may contain any tag itself, and a model may forget a tag::
 
     <function=write>\n<parameter=text>\nUse </parameter> to end it.\n</parameter>\n</function>
 
-A tag inside a value ends it only where a well-formed rest follows. The tags of an answer are read as the letters of a
-small automaton whose places say what may come next. Where a tag may mean two things (the end of a value, or a part of
-it), each leads to another place. Walked backwards once, the automaton says for every tag and place how well the rest
-can be read; walked forwards, it takes the first meaning whose rest reads best:
+A tag inside a value ends the value only where a well-formed rest follows. The tags of an answer are the input of a
+small automaton, whose states say which tags may come next. A tag with two meanings (the end of a value, or a part of
+it) leads to two states. One walk backwards computes for every tag and state how well the rest can be parsed; one walk
+forwards takes the first meaning with the best rest:
 
-* every marker of a section belongs to one: it begins it or ends it, or it stands inside a value, at best as part of a
-  whole call that the value quotes;
-* a closing parameter tag that was forgotten is made up for by the tag of the next parameter, or by the end of the
-  call. A parameter's tag does so only where the call has no such parameter yet and the tool's schema names it (or
-  names none, and the tag stands where the format writes it).
+* every marker of a section begins a section, ends one, or is part of a value, preferably of a whole call that the value
+  quotes;
+* where the closing tag of a parameter was forgotten, the tag of the next parameter or the end of the call ends the
+  value. The tag of a parameter does so only where the call has no such parameter yet and the tool's schema names it (or
+  names none, and the tag stands where the format has it).
 
 Both walks take as many steps as there are tags.
 """
@@ -33,7 +33,7 @@ from turnkeeper.rendering.tool_calls.tool_format import MarkedText, ParsedToolCa
 
 
 class TagKind(StrEnum):
-    """What a tag is for."""
+    """The kinds of tags."""
 
     SECTION_OPENING = "section_opening"
     SECTION_CLOSING = "section_closing"
@@ -51,81 +51,81 @@ class Tag:
     start: int
     end: int
     name: str = ""
-    """The name of the function or parameter that it opens."""
+    """The name of the function or parameter that the tag begins; empty for other tags."""
     is_string: bool | None = None
-    """Whether a parameter's tag says that its value is a string; None where tags do not say."""
+    """True when the tag of a parameter says that the value is a string; None where tags do not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A parameter as it stands in the text."""
+    """A parameter of a call as the model spelled it."""
 
     tool: str
     name: str
     text: str
     is_string: bool | None
-    """See `Tag`."""
+    """True when the tag says that the value is a string; None where tags do not tell."""
 
 
 ConvertValue: TypeAlias = Callable[[Parameter, ToolSchemas], str | None]
-"""The JSON of a parameter's value; None where the text can be no value of it."""
+"""Converts a parameter's text to the JSON of its value; gives None where the text cannot be a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagSyntax:
-    """The tags of a format."""
+    """The tags of one format of tool calls."""
 
     pattern: re.Pattern[str]
     """Matches any tag but those of sections. Its groups are named for the kinds of tags; ``name`` and ``key`` hold the
     names of functions and parameters, ``string`` whether a value is a string."""
     convert: ConvertValue
     is_value_on_lines: bool = False
-    """Whether values stand on lines of their own, between line breaks that are no part of them."""
+    """True when values stand on lines of their own, between line breaks that are not part of them."""
     is_tag_on_line: bool = True
-    """Whether the format begins a line with each parameter's tag."""
+    """True when the tag of a parameter begins a line."""
     is_call_closed: bool = True
-    """Whether calls have a closing tag; without one the section's does both."""
+    """True when calls have a closing tag; otherwise the closing tag of the section ends the call too."""
 
 
 class _Place(IntEnum):
-    """Where a tag may be met."""
+    """The states of the automaton: the places at which a tag may be found."""
 
     ANSWER = 0
-    """Outside of any section."""
+    """The tag is outside of any section."""
     SECTION = 1
-    """In a section, before its first call."""
+    """The tag is in a section, before its first call."""
     CALLS = 2
-    """In a section, behind a call."""
+    """The tag is in a section, behind a call."""
     CALL = 3
-    """In a call, between its parameters."""
+    """The tag is in a call, between its parameters."""
     VALUE = 4
-    """In a value."""
+    """The tag is in a value."""
     QUOTED_CALL = 5
-    """In a value, inside of a section that is part of it."""
+    """The tag is in a value, inside a section that is part of the value."""
     PAST_CLOSING = 6
-    """In a value, behind a closing marker that is part of it, and that no opening one in the value precedes."""
+    """The tag is in a value, behind a closing marker that is part of the value and has no opening marker before it."""
 
 
 _Moves: TypeAlias = tuple[tuple[_Place, int], ...]
 
 _STRAY = 2
-"""The cost of a closing marker in the answer that ends no section."""
+"""The cost of a closing marker outside of any section."""
 _CLOSING_IN_VALUE = 1
-"""The cost of a closing marker inside a value. Less than if the value ended too early, and left the marker that ends
-the section behind as stray."""
+"""The cost of a closing marker inside a value. It is less than the cost of a value that ends too early, which leaves
+the marker that ends the section outside of any section."""
 _OPENING_PAST_CLOSING = 1
-"""The cost of an opening marker behind that. Together they cost as much as a malformed section does, whose markers are
-text, so that no value reaches over the end of its section into one."""
+"""The cost of an opening marker behind such a closing marker. Both together cost as much as a malformed section, so
+that no value extends over the end of its section into a malformed one."""
 _CALL_PAST_CLOSING = 2
-"""The cost where a call follows that marker: then what came before it is the malformed section."""
+"""The cost of an opening marker behind such a closing marker where a call follows it."""
 _FORGOTTEN = 2
-"""The cost of a section's closing marker that ends a value too, for want of any other tag that does."""
+"""The cost of a closing marker that ends a section and also a value which no other tag ends."""
 
 _BETWEEN = frozenset({_Place.SECTION, _Place.CALLS, _Place.CALL})
-"""Places where nothing but whitespace may stand between tags."""
+"""The places where only white space may stand between two tags."""
 _IN_VALUE = frozenset({_Place.VALUE, _Place.QUOTED_CALL, _Place.PAST_CLOSING})
 _TEXT = _IN_VALUE | {_Place.ANSWER}
-"""Places where a tag may be text."""
+"""The places where a tag may be text."""
 
 _MOVES: Mapping[tuple[_Place, TagKind], _Moves] = {
     (_Place.ANSWER, TagKind.SECTION_OPENING): ((_Place.SECTION, 0), (_Place.ANSWER, 0)),
@@ -143,7 +143,8 @@ _MOVES: Mapping[tuple[_Place, TagKind], _Moves] = {
     (_Place.PAST_CLOSING, TagKind.SECTION_OPENING): ((_Place.QUOTED_CALL, _CALL_PAST_CLOSING),),
     (_Place.PAST_CLOSING, TagKind.SECTION_CLOSING): ((_Place.PAST_CLOSING, _CLOSING_IN_VALUE),),
 }
-"""Where each tag may lead and what it costs, the likelier meaning first. Any other tag is text, or fits nowhere."""
+"""The places to which each tag may lead and what they cost, the likelier meaning first. Any other tag is text, or makes
+the section malformed."""
 _MOVES_WITHOUT_CLOSING: Mapping[tuple[_Place, TagKind], _Moves] = {
     **_MOVES,
     (_Place.CALL, TagKind.SECTION_CLOSING): ((_Place.ANSWER, 0),),
@@ -152,38 +153,38 @@ _MOVES_WITHOUT_CLOSING: Mapping[tuple[_Place, TagKind], _Moves] = {
         for place in (_Place.VALUE, _Place.PAST_CLOSING)
     },
 }
-"""The moves of formats whose calls have no closing tag: the end of the section ends the call as well."""
+"""The moves in formats whose calls have no closing tag, so that the end of the section ends the call too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """A section that was read."""
+    """A section that was parsed."""
 
     calls: tuple[ParsedToolCall, ...]
     index: int
-    """Of the tag behind it."""
+    """The index of the tag behind the section."""
 
 
 @dataclass(slots=True)
 class _OpenCall:
-    """A call that is being read."""
+    """A call that is being parsed."""
 
     tool: str = ""
     values: dict[str, str] = field(default_factory=dict[str, str])
-    """The JSON of each parameter so far."""
+    """The JSON of the value of each parameter so far."""
     opening: Tag | None = None
-    """The tag of the parameter that is being read."""
+    """The tag of the parameter that is being parsed."""
 
     def has(self, name: str) -> bool:
-        """Whether the call has a parameter, the one that is being read included."""
+        """Return True when the call has a parameter of this name, the one that is being parsed included."""
         return name in self.values or (self.opening is not None and self.opening.name == name)
 
 
 class TagParser:
-    """Reads the end of one answer."""
+    """Parses the end of one answer."""
 
     def __init__(self, tail: MarkedText, syntax: TagSyntax, schemas: ToolSchemas) -> None:
-        """Find the tags, and how well the rest behind each can be read."""
+        """Find all tags, and how well the rest behind each can be parsed."""
         self._text = tail.text
         self._syntax = syntax
         self._schemas = schemas
@@ -197,7 +198,7 @@ class TagParser:
         self._opened = self._find_opened()
 
     def parse(self) -> Iterator[TextOrCalls]:
-        """The texts and sections, in order."""
+        """Yield the texts and the sections in order."""
         position = index = 0
         while index < len(self._tags):
             tag = self._tags[index]
@@ -224,12 +225,12 @@ class TagParser:
         return moves
 
     def _begins_call(self, index: int) -> bool:
-        """Whether the tag of a call follows an opening marker."""
+        """Return True when the tag of a call follows an opening marker."""
         is_last = index + 1 == len(self._tags)
         return not is_last and self._is_adjacent[index + 1] and self._tags[index + 1].kind is TagKind.CALL_OPENING
 
     def _ends_call(self, index: int) -> bool:
-        """Whether a call ends before a closing marker."""
+        """Return True when a call ends right before a closing marker."""
         before = self._tags[index - 1].kind
         is_ended = before in (TagKind.PARAMETER_CLOSING, TagKind.CALL_OPENING)
         if self._syntax.is_call_closed:
@@ -237,7 +238,7 @@ class TagParser:
         return is_ended and self._is_adjacent[index]
 
     def _measure(self) -> list[list[float]]:
-        """For each tag, and the end, the least cost of the rest from each place; infinite where it cannot be read."""
+        """For each tag and the end, compute the least cost of the rest from each place; infinite where it is malformed."""
         end = [0.0 if place is _Place.ANSWER else math.inf for place in _Place]
         costs = [end]
         for index in range(len(self._tags) - 1, -1, -1):
@@ -251,7 +252,8 @@ class TagParser:
         return costs[::-1]
 
     def _choose(self, index: int, place: _Place) -> _Place | None:
-        """Where a tag leads: the first of its meanings whose rest costs least; None where it cannot be read."""
+        """Return the place to which a tag leads, by the first of its meanings whose rest costs least; None where the
+        rest is malformed."""
         best, least = None, math.inf
         for to, cost in self._list_moves(index, place):
             if cost + self._costs[index + 1][to] < least:
@@ -259,7 +261,7 @@ class TagParser:
         return best
 
     def _find_ends(self) -> list[int]:
-        """For each tag the next one, itself included, that may end its call."""
+        """Find, for each tag, the next tag that may end the call, the tag itself included."""
         ends: list[int] = []
         for index in range(len(self._tags) - 1, -1, -1):
             is_end = self._tags[index].kind in (TagKind.CALL_CLOSING, TagKind.SECTION_CLOSING)
@@ -267,7 +269,7 @@ class TagParser:
         return ends[::-1]
 
     def _find_opened(self) -> Mapping[str, Sequence[int]]:
-        """By name the tags of parameters that stand where one is expected: behind the closing tag of another."""
+        """Find, by name, the tags of parameters that stand right behind the closing tag of another parameter."""
         found: dict[str, list[int]] = {}
         for index, (before, tag) in enumerate(pairwise(self._tags), start=1):
             is_expected = before.kind is TagKind.PARAMETER_CLOSING and self._is_adjacent[index]
@@ -276,7 +278,7 @@ class TagParser:
         return found
 
     def _parse_section(self, index: int) -> _Found | None:
-        """The calls from a tag on; None where a value turns out to be none, or a parameter comes twice."""
+        """Parse the calls of a section; None where a text is no value of its parameter, or a parameter comes twice."""
         calls: list[ParsedToolCall] = []
         call = _OpenCall()
         place = _Place.SECTION
@@ -297,7 +299,7 @@ class TagParser:
         return _Found(calls=tuple(calls), index=index)
 
     def _parse_in_value(self, index: int, place: _Place, call: _OpenCall) -> _Place | None:
-        """Where a tag inside a value leads; a value that it ends is added to the call."""
+        """Return the place to which a tag inside a value leads; where it ends the value, add the value to the call."""
         tag = self._tags[index]
         following = self._choose(index, place)
         is_parameter = tag.kind is TagKind.PARAMETER_OPENING and self._begins_parameter(index, place, call)
@@ -311,7 +313,7 @@ class TagParser:
         return place if self._costs[index + 1][place] < math.inf else None
 
     def _add_value(self, call: _OpenCall, sampled_end: Tag) -> bool:
-        """Add the value that a tag ends to its call; False where the text can be no value of the parameter."""
+        """Add the value that a tag ends to its call; return False where the text cannot be a value of the parameter."""
         assert call.opening is not None
         text = self._cut_value(call.opening.end, sampled_end)
         parameter = Parameter(tool=call.tool, name=call.opening.name, text=text, is_string=call.opening.is_string)
@@ -321,7 +323,7 @@ class TagParser:
         return converted is not None
 
     def _begins_parameter(self, index: int, place: _Place, call: _OpenCall) -> bool:
-        """Whether the tag of a parameter inside a value makes up for the closing tag that was forgotten."""
+        """Return True when the tag of a parameter inside a value ends the value, whose closing tag was forgotten."""
         name = self._tags[index].name
         if place is _Place.QUOTED_CALL or call.has(name) or self._is_opened_later(index, name):
             return False
@@ -333,13 +335,13 @@ class TagParser:
         return not self._syntax.is_tag_on_line or start == call.opening.end or self._text[start - 1] == "\n"
 
     def _is_opened_later(self, index: int, name: str) -> bool:
-        """Whether the call has the parameter behind this tag, at a place where one is expected."""
+        """Return True when the same parameter begins behind this tag, right behind the closing tag of another."""
         opened = self._opened.get(name, ())
         place = bisect_right(opened, index)
         return place < len(opened) and opened[place] < self._ends[index]
 
     def _cut_value(self, start: int, sampled_end: Tag) -> str:
-        """A value's text without the line breaks that the format writes around it."""
+        """Return the text of a value without the line breaks that the format has around it."""
         text = self._text[start : sampled_end.start]
         if self._syntax.is_value_on_lines:
             text = text.removeprefix("\n")
@@ -349,7 +351,7 @@ class TagParser:
 
 
 def list_tags(tail: MarkedText, syntax: TagSyntax) -> Sequence[Tag]:
-    """All tags of a text, in order."""
+    """List all tags of a text in order."""
     sections = [
         Tag(
             kind=TagKind.SECTION_OPENING if marker.is_opening else TagKind.SECTION_CLOSING,
@@ -375,5 +377,5 @@ def _parse_tag(match: re.Match[str]) -> Tag:
 
 
 def render_members(converted: Mapping[str, str]) -> str:
-    """A JSON object out of values that are JSON already."""
+    """Render a JSON object whose values are JSON texts already."""
     return "{" + ", ".join(f"{render_json(key)}: {value}" for key, value in converted.items()) + "}"

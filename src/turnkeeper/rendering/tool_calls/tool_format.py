@@ -1,7 +1,7 @@
-"""How a family spells tool calls: one value both writes and reads them.
+"""Formats of tool calls, each of which both renders and parses them; and the format that spells calls as JSON.
 
-Reading keeps the sampled spelling of arguments where the format spells them as JSON; where it spells them otherwise,
-they are written as JSON. What is no call stays text.
+Parsing keeps the sampled spelling of arguments where the format spells them as JSON, and renders them as JSON where it
+does not. Text that is not a well-formed call stays text.
 """
 
 import json
@@ -15,18 +15,18 @@ from turnkeeper.rendering.tool_calls.schema_types import ToolSchemas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedToolCall:
-    """One call as the model spelled it."""
+    """One tool call of a completion."""
 
     name: str
     arguments: str
-    """JSON text of an object."""
+    """The arguments as the JSON text of an object, in the model's own spelling where the format is JSON."""
     id: str = ""
-    """The id that the model itself wrote; empty where the format has none."""
+    """The id that the model gave to the call; empty where the format has no ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """Where a section of tool calls may begin or end."""
+    """A position at which a section of tool calls may begin or end."""
 
     start: int
     end: int
@@ -37,20 +37,20 @@ class Marker:
 class MarkedText:
     """The end of an answer, from the first marker of a section on.
 
-    The letters of a marker that were sampled piecewise stand in the text, but are no marker.
+    Letters of a marker that were sampled piece by piece are part of the text, and not among the markers.
     """
 
     text: str
     markers: tuple[Marker, ...]
-    """In order."""
+    """The markers in order of their positions."""
 
 
 TextOrCalls: TypeAlias = str | tuple[ParsedToolCall, ...]
-"""A text, or the calls of one section."""
+"""A text, or the tool calls of one section."""
 
 
 class ToolFormat(Protocol):
-    """One spelling of tool calls, in a section between two markers."""
+    """A format of tool calls, which stand in sections between two markers."""
 
     @property
     def opening(self) -> str:
@@ -59,47 +59,48 @@ class ToolFormat(Protocol):
 
     @property
     def closing(self) -> str:
-        """The marker that ends it."""
+        """The marker that ends a section."""
         ...
 
     @property
     def before(self) -> str:
-        """Layout between the answer's text and the first section."""
+        """White space between the text of the answer and the first section."""
         ...
 
     @property
     def between(self) -> str:
-        """Layout between two sections."""
+        """White space between two sections."""
         ...
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """All calls of a message, sections included."""
+        """Render all calls of a message, with the markers of their sections."""
         ...
 
     def parse(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[TextOrCalls]:
-        """The texts and sections of an answer's end, in order. What is no well-formed section is text.
+        """Yield the texts and the sections of the end of an answer in order; a malformed section is text.
 
         Args:
             tail: the text and its markers.
-            schemas: the tools' parameters, for formats that leave the type of a value unsaid.
+            schemas: the schemas of the tools' parameters, for formats that do not tell the type of a value.
         """
         ...
 
 
 ParseSection: TypeAlias = Callable[[str, int], "Section | None"]
-"""Reads the calls that begin at a place of a text; None where none do."""
+"""Parses the calls that begin at a position of a text; gives None where there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """The calls of a section, and where they end."""
+    """The calls of a section, and the position behind them."""
 
     calls: tuple[ParsedToolCall, ...]
     end: int
 
 
 def parse_sections(tail: MarkedText, parse_section: ParseSection) -> Iterator[TextOrCalls]:
-    """Sections whose calls say themselves where they end, as JSON does: markers inside of them are text."""
+    """Yield the texts and sections of a format whose calls show their own end, as JSON does, so that a marker inside a
+    call is part of it."""
     closings = {marker.start: marker.end for marker in tail.markers if not marker.is_opening}
     position = 0
     for marker in tail.markers:
@@ -117,7 +118,7 @@ def parse_sections(tail: MarkedText, parse_section: ParseSection) -> Iterator[Te
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonToolFormat:
-    """One JSON object a section: ``{"name": ..., "arguments": {...}}``."""
+    """The format with one JSON object in each section: ``{"name": ..., "arguments": {...}}``."""
 
     opening: str = "<tool_call>"
     closing: str = "</tool_call>"
@@ -125,7 +126,7 @@ class JsonToolFormat:
     between: str = "\n"
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """One section a call."""
+        """Render each call as a section of its own."""
         return self.between.join(
             f'{self.opening}\n{{"name": "{call.name}", "arguments": {arguments}}}\n{self.closing}'
             for call in calls
@@ -133,7 +134,7 @@ class JsonToolFormat:
         )
 
     def parse(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[TextOrCalls]:
-        """One call a section."""
+        """Yield the texts and sections in order; each section holds one call."""
         return parse_sections(tail, _parse_call)
 
 
@@ -153,7 +154,7 @@ def _parse_call(text: str, position: int) -> Section | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member of a JSON object, with the text that spelled it."""
+    """The value of a member of a JSON object, and the text that spells it."""
 
     value: Any
     raw: str
@@ -161,11 +162,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedObject:
-    """A JSON object in a text."""
+    """A JSON object that was found in a text."""
 
     members: Mapping[str, Member]
     end: int
-    """The place behind its last brace."""
+    """The position behind the closing brace."""
 
 
 _DECODER = json.JSONDecoder()
@@ -173,9 +174,10 @@ _SPACE = " \t\r\n"
 
 
 def scan_object(text: str, position: int) -> ScannedObject | None:
-    """The JSON object that begins at a place of a text, behind whitespace; None when none does.
+    """Parse the JSON object that begins at a position of a text, white space skipped.
 
-    A key that comes twice makes it None: which one was meant is not ours to say.
+    Returns:
+        The object; None where there is none, or where it has a key twice, so that its meaning is open.
     """
     members: dict[str, Member] = {}
     position = skip_space(text, position)
@@ -202,7 +204,7 @@ def scan_object(text: str, position: int) -> ScannedObject | None:
 
 
 def skip_space(text: str, position: int) -> int:
-    """The place of the next character that is no whitespace of JSON."""
+    """Return the position of the next character that is not white space of JSON."""
     while position < len(text) and text[position] in _SPACE:
         position += 1
     return position

@@ -1,4 +1,4 @@
-r"""Tool calls spelled as tags, one a parameter, as several families have them.
+r"""The format of tool calls with a tag for each parameter, as several families have it.
 
 ::
 
@@ -6,9 +6,9 @@ r"""Tool calls spelled as tags, one a parameter, as several families have them.
     <tool_call>look<arg_key>at</arg_key><arg_value>1</arg_value></tool_call>
     <minimax:tool_call>\n<invoke name="look">\n<parameter name="at">1</parameter>\n</invoke>\n</minimax:tool_call>
 
-A string stands as it is, so that ``1`` may be a number or a text: the tool's schema decides. Where it allows a string
-and other types, what is JSON of one of the others is taken as JSON, in its own spelling, and everything else is a
-string; where it says nothing, what is JSON is taken as JSON.
+Strings are not quoted, so that ``1`` may be a number or a text, and the tool's schema decides. Where the schema allows
+a string and other types, a text that is JSON of one of the others is taken as JSON, in its own spelling, and every
+other text is a string. Where it says nothing, a text that is JSON is taken as JSON.
 """
 
 import json
@@ -29,33 +29,33 @@ _PYTHON_SPELLING = {"True": "true", "False": "false", "None": "null"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XmlToolFormat:
-    """The spelling as texts around names and values, and as a pattern that finds them again."""
+    """A format as the texts around names and values, with a pattern that finds these texts."""
 
     opening: str
     closing: str
     call_opening: str
-    """Before the parameters; ``{name}`` stands for the function's name."""
+    """The text before the parameters; ``{name}`` stands for the name of the function."""
     call_closing: str
-    """Behind the parameters."""
+    """The text behind the parameters."""
     parameter_opening: str
-    """Before a value; ``{key}`` stands for the parameter's name."""
+    """The text before a value; ``{key}`` stands for the name of the parameter."""
     parameter_closing: str
-    """Behind a value."""
+    """The text behind a value."""
     pattern: re.Pattern[str]
-    """Matches any of these tags, see `TagSyntax`."""
+    """Matches any of these tags; see ``TagSyntax``."""
     inner: str = ""
-    """Layout behind the opening marker."""
+    """White space behind the opening marker."""
     before: str = ""
     between: str = ""
     after: str = ""
-    """Layout behind the last section."""
+    """White space behind the last section."""
     is_python_spelled: bool = False
-    """Whether scalars are written as Python does (``True``, ``None``) instead of as JSON."""
+    """True when scalars are spelled as in Python (``True``, ``None``) instead of as JSON."""
     is_one_section: bool = False
-    """Whether all calls of a message share one section."""
+    """True when all calls of a message share one section."""
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """All calls of a message."""
+        """Render all calls of a message."""
         bodies = [self._render_call(call) for call in calls]
         sections = ["".join(bodies)] if self.is_one_section else bodies
         return self.between.join(f"{self.opening}{self.inner}{body}{self.closing}" for body in sections) + self.after
@@ -81,7 +81,7 @@ class XmlToolFormat:
         return str(value) if is_scalar and self.is_python_spelled else render_json(value)
 
     def parse(self, tail: MarkedText, schemas: ToolSchemas) -> Iterator[TextOrCalls]:
-        """The calls of each section."""
+        """Yield the texts and the calls of each section in order."""
         syntax = TagSyntax(
             pattern=self.pattern,
             convert=self._convert,
@@ -97,12 +97,12 @@ class XmlToolFormat:
 
 
 def convert_value(text: str, types: Types, *, is_python_spelled: bool = True) -> str:
-    """A parameter's text as JSON, in its own spelling where it is JSON.
+    """Convert a parameter's text to JSON; a text that is taken as JSON keeps its own spelling.
 
     Args:
-        text: as it was sampled.
-        types: those that the schema allows; None where it does not say.
-        is_python_spelled: whether ``None`` may stand for null where a string is allowed too.
+        text: the text as it was sampled.
+        types: the types that the schema allows; None where it does not tell.
+        is_python_spelled: True when ``None`` may stand for null where a string is allowed too.
     """
     stripped = text.strip()
     allows_string = types is None or "string" in types
@@ -117,7 +117,7 @@ def convert_value(text: str, types: Types, *, is_python_spelled: bool = True) ->
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is one JSON value, strictly."""
+    """Return True when a text is one JSON value by the strict grammar, without NaN and Infinity."""
     try:
         parse_strict(text)
     except (ValueError, RecursionError):
@@ -126,7 +126,7 @@ def is_json(text: str) -> bool:
 
 
 def build_function_format(*, before: str, after: str = "", is_python_spelled: bool) -> XmlToolFormat:
-    """The spelling of Qwen3.5 and its relatives."""
+    """Build the format that Qwen3.5 and related models use."""
     return XmlToolFormat(
         opening="<tool_call>",
         closing="</tool_call>",
