@@ -57,7 +57,7 @@ CASES: dict[str, tuple[list[JsonObject], dict[str, Any]]] = {
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The length of each text that is encoded."""
     lengths: list[int] = []
-    reference = get_renderer().tokenizer.reference
+    reference = get_renderer().tokenizer.huggingface_encoder
 
     class Watching:
         def encode(self, text: str) -> TokenIds:

@@ -1,4 +1,4 @@
-"""Sessions as pure data: what happened, and what is true now."""
+"""Sessions as pure data: the events of a session, and the state that follows from them."""
 
 from turnkeeper.core.accounting import DropReason, Ledger, MaskReason
 from turnkeeper.core.attach import Query, build_query

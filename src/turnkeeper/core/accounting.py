@@ -13,45 +13,45 @@ from turnkeeper.jsontypes import JsonObject
 
 
 class MaskReason(StrEnum):
-    """Why a token of a sample carries no loss although it was sampled."""
+    """The reason why a sampled token of a sample carries no loss."""
 
     SHARED_ELSEWHERE = "shared_elsewhere"
-    """It trains in another sample that shares the turn."""
+    """The token trains in another sample that shares the turn."""
     BAD_ROWS = "bad_rows"
-    """Its routing rows, or earlier ones, cannot be true."""
+    """The routing rows of the token, or of an earlier token, are invalid."""
     ROWS_RECOMPUTED = "rows_recomputed"
-    """The engine computed its rows again after it was sampled."""
+    """The engine computed the token's routing rows again after the token was sampled."""
     OFFPOLICY = "offpolicy"
-    """Older weights sampled it, and the trainer leaves such tokens out."""
+    """The token was sampled by older weights, and the trainer leaves such tokens out."""
     HOOK = "hook"
-    """The user masked it: by a postprocessor, or by ``--train-models``."""
+    """A postprocessor of the user, or ``--train-models``, masked the token."""
 
 
 class DropReason(StrEnum):
-    """Why sampled tokens are in no sample."""
+    """The reason why sampled tokens are in no sample."""
 
     SUPERSEDED = "superseded"
-    """A retry took the turn's place."""
+    """A retry took the place of the turn."""
     UNDELIVERED = "undelivered"
-    """The reply never reached the agent in full."""
+    """The reply was never delivered to the agent in full."""
     ABORTED_PIECE = "aborted_piece"
-    """A piece cut off by a weight update; the turn was generated again."""
+    """A weight update cut the generation off, and the turn was generated again."""
     REFUSED_REPLY = "refused_reply"
     """The engine's reply failed its checks."""
     CLIENT_GONE = "client_gone"
     """The agent hung up and did not come back."""
     STREAM_FAILED = "stream_failed"
-    """The stream broke, or its turn could not be recorded."""
+    """The engine's stream broke, or the turn could not be recorded."""
     DELETED = "deleted"
-    """The session ended first."""
+    """The session ended before the generation did."""
     JUNCTION_TRIM = "junction_trim"
-    """A stop token that the next turn's marker replaced."""
+    """The marker of the next turn replaced a sampled stop token."""
     OVER_MAX_SEQ_LEN = "over_max_seq_len"
-    """Behind the sample's length limit."""
+    """The tokens stand behind the length limit of the sample."""
     AFTER_TRUNCATION = "after_truncation"
-    """Sampled after a turn that ended by length."""
+    """The tokens follow a turn that ended by length."""
     NOT_PICKED = "not_picked"
-    """On a leaf that the picker left out."""
+    """The picker left out the leaf that holds the tokens."""
     EVICTED = "evicted"
     """The session was evicted or expired before it was collected."""
 
@@ -73,11 +73,11 @@ class Ledger:
 
     @property
     def unaccounted(self) -> int:
-        """Sampled tokens that no term names yet; 0 when the sum holds, negative when a token counts twice."""
+        """The sampled tokens that no term counts; 0 when the sum holds, negative when a token is counted twice."""
         return self.sampled - self.trainable - sum(self.masked.values()) - sum(self.dropped.values())
 
     def __add__(self, other: "Ledger") -> "Ledger":
-        """Both together, term by term."""
+        """Add two ledgers term by term."""
         return Ledger(
             sampled=self.sampled + other.sampled,
             trainable=self.trainable + other.trainable,
@@ -87,7 +87,7 @@ class Ledger:
         )
 
     def to_json(self) -> JsonObject:
-        """The terms under their names, JSON-ready."""
+        """Return the terms by name, ready for JSON."""
         return {
             "sampled": self.sampled,
             "trainable": self.trainable,

@@ -43,7 +43,7 @@ class Attach:
     accepted: tuple[Difference, ...] = ()
     """What the matcher accepted in the replay of the turn's own messages."""
     has_renames: bool = False
-    """Whether the replay calls some tool call by another id."""
+    """True when the replay names some tool call by another id."""
     rewrite: Rewrite | None = None
     """What the request made of the turn's reply, where it is that reply by its call ids alone."""
 

@@ -64,7 +64,7 @@ class UsedIds:
         self._sampled_of: dict[str, str] = {}
 
     def __contains__(self, call_id: object) -> bool:
-        """Whether a committed turn has used the id."""
+        """Return True when a committed turn has used the id."""
         return call_id in self._used
 
     def add(self, turn: Turn, segment: Sequence[NormalMessage]) -> None:
@@ -102,7 +102,7 @@ class HeldIds:
         self._holders: Counter[str] = Counter()
 
     def __contains__(self, call_id: object) -> bool:
-        """Whether a turn in flight holds the id."""
+        """Return True when a turn in flight holds the id."""
         return call_id in self._holders
 
     def hold(self, number: int, ids: Iterable[str]) -> None:

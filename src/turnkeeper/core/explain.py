@@ -1,6 +1,8 @@
-"""Why a turn is a root or a branch: what it came nearest to, where it first differs, and which setting would match.
+"""The explanation of a root or a branch: which turn the request came nearest to, where it first differs, and which
+setting would match.
 
-Only looks. Asked when a turn is committed beside others, and when a request is refused.
+Nothing here changes a session. An explanation is made when a turn is committed beside others, and when a request is
+refused.
 """
 
 from collections.abc import Sequence
@@ -22,31 +24,31 @@ class Near:
     turn_id: TurnId
     """The turn whose own messages the request leaves, or ends in."""
     start: int
-    """How many messages stand on its path before its own."""
+    """The number of messages on the turn's path before the turn's own messages."""
     matched: int
-    """How many of its own messages the request follows."""
+    """The number of the turn's own messages that the request follows."""
     size: int
-    """How many own messages it has, its completion's included."""
+    """The number of the turn's own messages, with that of its completion."""
     difference: Difference | None
-    """The first one refused; None where the request ended first, or followed to the end."""
+    """The first difference that was refused; None where the request ends before one, or follows all messages."""
 
     @property
     def is_repeated(self) -> bool:
-        """Whether the request ends right before the turn's reply: it asks the same."""
+        """True when the request ends right before the turn's reply, so that it asks the same as the turn did."""
         return self.difference is None and self.matched == self.size - 1
 
 
 def explain(
     forest: Forest, parent: TurnId | None, query: Query, matcher: Matcher, *, same_context: bool
 ) -> Explanation:
-    """Why a request that attaches at ``parent`` extends none of the turns that already stand there.
+    """Explain why a request that attaches at ``parent`` extends none of the children that ``parent`` has.
 
     Args:
         forest: the session's turns.
         parent: where the request attaches; None for a root.
         query: the request.
         matcher: what the session matches with.
-        same_context: whether a turn must share the request's tools and template arguments to be attached to.
+        same_context: True when a request attaches only to turns with its own tools and template arguments.
     """
     beside = forest.children(parent)
     if not beside:

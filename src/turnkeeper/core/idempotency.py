@@ -1,6 +1,6 @@
-"""Whether a request is a retry: join the call in flight, replay the stored reply, or sample.
+"""The decision whether a request is a retry, which joins the call in flight or replays the stored reply, or is sampled.
 
-Only decides, from what the caller says is in flight and stored; joining and replaying are the service's. A request
+The service joins and replays; here it is only decided, from what the service says is in flight and stored. A request
 that nothing marks as a retry is a sample of its own: best-of-n and twin sub-agents send equal bodies on purpose. Agents
 that harness headers tell apart have digests apart: none of them joins, or gets again, what another asked for.
 
@@ -62,7 +62,7 @@ class RunningCall:
     parent: TurnId | None
     key: str = ""
     is_connected: bool = True
-    """Whether the agent it runs for still listens, or another has joined it since."""
+    """True while the agent for which the turn runs listens, or another agent that has joined it."""
     joined: int = 0
     """How many requests have joined it."""
 
@@ -77,9 +77,9 @@ class StoredReply:
     committed_at: float
     """Unix seconds."""
     is_delivered: bool
-    """Whether the reply was written in full, or is being replayed right now."""
+    """True when the reply was delivered in full, or is being replayed right now."""
     has_children: bool
-    """Whether a turn extends it: proof that an agent knows the reply."""
+    """True when a turn extends this one, which proves that an agent has the reply."""
 
 
 def read_retry_marks(headers: Mapping[str, str]) -> RetryMarks:
@@ -90,7 +90,7 @@ def read_retry_marks(headers: Mapping[str, str]) -> RetryMarks:
 
 
 def digest_request(query: Query, sampling: Mapping[str, Any], agent: str | None = None) -> str:
-    """What makes two requests the same: agent, messages, tools, template arguments and sampling; 32 hex digits."""
+    """Digest what makes two requests equal: agent, messages, tools, template arguments and sampling; 32 hex digits."""
     hasher = blake2b(f"{query.context_digest}{agent or ''}\0".encode(), digest_size=16)
     for message in query.messages:
         hasher.update(message.digest)

@@ -28,7 +28,7 @@ class PendingTurn:
     shown: tuple[Message, ...]
     """The messages to append as agents know them: results name their calls by the ids that replies showed."""
     context_changed: bool
-    """Whether tools or template arguments are others than those the parent's root was rendered with."""
+    """True when tools or template arguments differ from those with which the root of the parent was rendered."""
     accepted: tuple[Difference, ...]
     """Differences in the replay of the parent's own messages that the matcher accepted."""
     rewrite: Rewrite | None
@@ -53,5 +53,5 @@ class PendingTurn:
 
     @property
     def bridges(self) -> bool:
-        """Whether the parent ended by length, so that the prompt has to close it first."""
+        """True when the parent ended by length, so that the prompt has to end its turn first."""
         return self.parent is not None and self.parent.completion.is_truncated

@@ -21,7 +21,7 @@ class HistoryPolicy(Protocol):
 
     @property
     def kind(self) -> HistoryKind:
-        """Its name."""
+        """The name of the policy, as the options and the metadata have it."""
         ...
 
     @property

@@ -96,7 +96,7 @@ class Session:
 
     @property
     def forest(self) -> Forest:
-        """Its turns."""
+        """The forest of the session's turns."""
         return self._state.forest
 
     @property
@@ -124,7 +124,7 @@ class Session:
         return self.policy.live_leaves(self.forest)
 
     def is_delivered(self, turn_id: TurnId) -> bool:
-        """Whether the turn's reply was written in full at least once."""
+        """Return True when the turn's reply was delivered in full at least once."""
         return turn_id in self._state.delivered
 
     def find_parent(self, query: Query) -> TurnId | None:
@@ -182,7 +182,7 @@ class Session:
         return named
 
     def has_call_id(self, call_id: str) -> bool:
-        """Whether a turn, committed or in flight, uses the call id."""
+        """Return True when a turn, committed or in flight, uses the call id."""
         return call_id in self.forest.used_ids or call_id in self._held_ids
 
     def commit(self, pending: PendingTurn, *, prompt: Prompt, completion: Completion, at: float) -> Turn:

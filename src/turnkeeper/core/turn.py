@@ -60,7 +60,7 @@ class RetryMarks:
     retry_count: int = 0
     """How many times it sent this request before."""
     key: str = ""
-    """Its idempotency key; empty for none."""
+    """The idempotency key of the request; empty for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +93,11 @@ class TurnRequest:
     notes: tuple[str, ...] = ()
     """What the dialect left out or changed, for the record."""
     retry: RetryMarks = field(default_factory=RetryMarks)
-    """Whether the client says that it sent the request before."""
+    """True when the client says that it sent the request before."""
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
     """Tracing headers (lower-case names) that go along to the engine; not kept with the turn."""
     wants_text: bool = False
-    """Whether the client wants text as it is generated."""
+    """True when the client wants the text while it is generated."""
 
     @property
     def callable_tools(self) -> tuple[JsonObject, ...]:
@@ -175,7 +175,7 @@ class Completion:
 
     @property
     def is_truncated(self) -> bool:
-        """Whether the budget ended it."""
+        """True when a token budget ended the completion."""
         return self.finish_reason is FinishReason.LENGTH
 
 
@@ -184,7 +184,7 @@ class Turn:
     """One committed generation. It stores only what it adds to its parent."""
 
     id: TurnId
-    """Its place in the session's commit order, from 0."""
+    """The turn's place in the commit order of the session, from 0."""
     parent: TurnId | None
     """The turn it extends; None for a root."""
     messages: tuple[Message, ...]
@@ -206,7 +206,7 @@ class Turn:
     context_digest: str
     """Tools and template arguments that its root was rendered with."""
     context_changed: bool = False
-    """Whether the request came with other tools or template arguments than the root."""
+    """True when the request came with other tools or template arguments than the root."""
     carried: int = 0
     """How many of ``messages`` are assistants that the client gave: never trainable, never a checkpoint."""
     accepted: tuple[Difference, ...] = ()
@@ -228,6 +228,6 @@ class Turn:
         return Span(start=self.path_tokens - len(self.completion.ids), stop=self.path_tokens)
 
     def overlaps(self, other: "Turn") -> bool:
-        """Whether the two were in flight at one time: the one committed later began before the other was committed."""
+        """Return True when two turns were in flight at one time: the later one began before the other was committed."""
         first, second = (self, other) if self.id < other.id else (other, self)
         return second.begun_after <= first.id

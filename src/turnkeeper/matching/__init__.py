@@ -1,4 +1,4 @@
-"""Is this the stored message? Matchers, and in what two messages differ."""
+"""Matchers, which decide whether a replayed message is the stored one, and the differences between two messages."""
 
 from turnkeeper.matching.arguments import RewriteKind
 from turnkeeper.matching.difference import Difference, DifferenceKind, list_differences

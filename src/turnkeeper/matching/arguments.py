@@ -1,4 +1,4 @@
-"""Tool arguments as JSON values: whether two texts are one object, how one spelling stands for all, what was changed.
+"""Tool arguments as JSON values: equality, one canonical spelling, and the kinds of changes between two of them.
 
 Numbers are exact: 1 equals 1.0, and no digit is lost. A text that is no JSON object, repeats a key or holds NaN or
 Infinity has no value, and equals only itself.
@@ -14,7 +14,7 @@ from turnkeeper.jsontypes import parse_strict
 
 
 class RewriteKind(StrEnum):
-    """In what a reply that came back rewritten differs from the one that was sampled."""
+    """The kinds of changes that a client made to a reply before sending it back."""
 
     KEYS_ADDED = "keys_added"
     """Arguments have keys that the model did not write, such as the defaults of a schema."""
@@ -23,7 +23,7 @@ class RewriteKind(StrEnum):
     VALUES_RETYPED = "values_retyped"
     """A value was read from a string or written into one: ``"false"`` became ``false``."""
     VALUES_CHANGED = "values_changed"
-    """A value of the arguments is another one."""
+    """A value of the arguments was changed."""
     ARGUMENTS_REPLACED = "arguments_replaced"
     """Arguments that are no JSON object came back as one, or one as something else."""
     TEXT_TRIMMED = "text_trimmed"
@@ -33,7 +33,7 @@ class RewriteKind(StrEnum):
 
 
 def are_arguments_equal(left: str, right: str) -> bool:
-    """Whether two spellings are one JSON object by value and type; no arguments are the empty object.
+    """Return True when two texts spell one JSON object by value and type; an empty text is the empty object.
 
     1 equals 1.0, and numbers compare exactly, digit for digit. ``true`` is not 1, ``"1"`` is not 1. A text that is no
     JSON object, repeats a key or holds NaN or Infinity equals only itself.
@@ -47,7 +47,7 @@ def are_arguments_equal(left: str, right: str) -> bool:
 
 
 def find_argument_rewrites(stored: str, replayed: str) -> frozenset[RewriteKind]:
-    """In what the replayed arguments differ by value from the stored ones; nothing where they are equal."""
+    """Return the kinds of changes from the stored to the replayed arguments; none where they are equal by value."""
     if stored == replayed:
         return frozenset()
     try:
@@ -57,7 +57,7 @@ def find_argument_rewrites(stored: str, replayed: str) -> frozenset[RewriteKind]
 
 
 def spell_arguments(text: str) -> str:
-    """One spelling for all texts that are one object; a text that has no value is spelled as it stands."""
+    """Return the canonical spelling of arguments; a text that is no JSON object stays as it is."""
     try:
         return _spell(_parse_object(text))
     except _NO_VALUE:
@@ -65,7 +65,7 @@ def spell_arguments(text: str) -> str:
 
 
 _NO_VALUE = (ValueError, ArithmeticError, RecursionError)
-"""What reading a text raises that has no value, or one too deep to compare."""
+"""The errors of parsing a text that has no value, or a value too deep to compare."""
 
 
 def _parse_object(text: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _parse(text: str) -> Any:
 
 
 def _compare(stored: Any, replayed: Any) -> Iterator[RewriteKind]:
-    """Every kind of change from one value to the other, as often as it is found; nothing for equal values."""
+    """Yield the kind of every change from one value to the other; nothing for equal values."""
     match stored, replayed:
         case dict(), dict():
             yield from _compare_objects(cast("dict[str, Any]", stored), cast("dict[str, Any]", replayed))
@@ -108,7 +108,7 @@ def _compare_objects(stored: dict[str, Any], replayed: dict[str, Any]) -> Iterat
 
 
 def _is_retyped(left: Any, right: Any) -> bool:
-    """Whether one of two values of different types is a string that spells the other as JSON."""
+    """Return True when one of two values of different types is a string that spells the other as JSON."""
     text, value = (left, right) if isinstance(left, str) else (right, left)
     if not isinstance(text, str):
         return False

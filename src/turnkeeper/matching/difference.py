@@ -1,4 +1,4 @@
-"""In what two messages differ, field by field, each difference of a kind that a matcher accepts or refuses."""
+"""The differences between two messages, field by field; a matcher accepts or refuses each kind of difference."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,39 +14,39 @@ EXCERPT_CHARS = 120
 
 
 class DifferenceKind(StrEnum):
-    """What a difference amounts to."""
+    """The kinds of differences between a stored and a replayed message."""
 
     ROLE = "role"
-    """Another speaker."""
+    """The role is another one."""
     CONTENT = "content"
-    """Other text, or other parts that are not text."""
+    """The text, or a part that is not text, is another one."""
     CONTENT_TRIMMED = "content_trimmed"
-    """Text left out, or trimmed at its ends."""
+    """The text was left out, or trimmed at its ends."""
     REASONING_TRIMMED = "reasoning_trimmed"
-    """Reasoning left out, or trimmed at its ends."""
+    """The reasoning was left out, or trimmed at its ends."""
     REASONING_IN_CONTENT = "reasoning_in_content"
-    """A reply's reasoning that stands before its text, between the family's thinking tags."""
+    """The reasoning of a reply stands in the content, between the family's thinking tags."""
     REASONING = "reasoning"
-    """Reasoning that says something else."""
+    """The reasoning is another one."""
     CALLS = "calls"
-    """More or fewer tool calls, or a call of another function."""
+    """There are more or fewer tool calls, or a call of another function."""
     ARGUMENTS_SPELLING = "arguments_spelling"
-    """Tool arguments that are the same JSON object in another spelling."""
+    """Tool arguments are the same JSON object in another spelling."""
     ARGUMENTS = "arguments"
-    """Tool arguments of another value."""
+    """Tool arguments have another value."""
     CALL_ID = "call_id"
-    """A tool call, or the call that a result answers, goes by another id."""
+    """A tool call, or the call that a result answers, has another id."""
     CALL_LINK = "call_link"
-    """An id that stands for another id than it did earlier on the path."""
+    """A call id stands for another id than it did earlier on the path."""
     OTHER_FORM = "other_form"
-    """A reply, known by its call ids, in another form than the first request that went on from it brought."""
+    """A reply that is known by its call ids came back in another form than the first request that continued it had."""
     OTHER = "other"
-    """What a matcher given by import path refuses and no field explains."""
+    """A matcher given by import path refused the message, and no field differs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One field in which a replayed message is not spelled as the stored one."""
+    """One field in which a replayed message differs from the stored one."""
 
     kind: DifferenceKind
     field: str
@@ -56,18 +56,18 @@ class Difference:
     replayed: str
     """An excerpt of the replayed value, from the place at which ``stored`` is cut."""
     index: int = -1
-    """Which message of the request; -1 while nobody has said."""
+    """The index of the message in the request; -1 while it is not set."""
 
     def at(self, index: int) -> "Difference":
         """This difference, placed at a message of the request."""
         return replace(self, index=index)
 
     def describe(self) -> str:
-        """One line for a person."""
+        """Describe the difference in one line for people."""
         return f"message {self.index}, {self.field}: stored {self.stored!r}, replayed {self.replayed!r}"
 
     def to_json(self) -> JsonObject:
-        """The same, JSON-ready."""
+        """Return the difference ready for JSON."""
         return {
             "message": self.index,
             "field": self.field,

@@ -71,7 +71,7 @@ class IdPairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """A matcher's verdict on one message."""
+    """The result of comparing one message."""
 
     is_match: bool
     differences: tuple[Difference, ...] = ()
@@ -133,9 +133,9 @@ class FieldMatcher:
     """The kinds that do not keep a reply apart that is known by its call ids; empty where ids prove nothing."""
     replies: ReplyRules = DEFAULT_RULES
     binds_ids: bool = field(init=False)
-    """Whether ids may be renamed."""
+    """True when call ids may be renamed."""
     checks_links: bool = field(init=False)
-    """Whether ids may be renamed, but consistently: elsewhere they are equal, or do not matter."""
+    """True when renamed call ids must be renamed consistently along the path."""
 
     def __post_init__(self) -> None:
         """Work out once what every message asks."""
@@ -166,7 +166,7 @@ class FieldMatcher:
     def _judge(
         self, stored: NormalMessage, replayed: NormalMessage, differences: tuple[Difference, ...], pairs: IdPairs
     ) -> Match:
-        """Whether each difference is accepted, and the ids stand for what they stood for before."""
+        """Return True when each difference is accepted, and each call id stands for the id that it stood for before."""
         if differences:
             refused = tuple(each for each in differences if each.kind not in self.accepted)
             if refused:
@@ -186,7 +186,7 @@ class FieldMatcher:
         forms: Collection[str],
         refusal: Match,
     ) -> Match:
-        """Whether a reply that its fields refuse is the stored one by its call ids, in a form that may still come."""
+        """Return True when a reply that differs is the stored one by its call ids, in a form that may still come."""
         choice = self.replies.on_rewritten_calls
         is_known = bool(stored.calls) and all(call.id for call in stored.calls) and not pairs.renamed
         is_known = is_known and all(each.kind in self.accepted_by_ids for each in differences)
@@ -239,10 +239,10 @@ class ImportedMatcher:
     """A function of the user's: ``(stored, replayed) -> bool`` over chat-completions messages."""
 
     name: str
-    """Its import path."""
+    """The import path of the function."""
     function: Callable[[Message, Message], Any]
     replies: ReplyRules = DEFAULT_RULES
-    """For the built-in matchers that it is compared with."""
+    """The rules for the built-in matchers with which the function is compared."""
 
     def match(self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Match:
         """Ask the function, and hold it to its contract."""

@@ -57,7 +57,7 @@ class NormalMessage:
         return self._digest
 
     def equals(self, stored: "NormalMessage") -> bool:
-        """Whether a stored message holds the same. Its digest then serves for both, and is not worked out again."""
+        """Return True when a stored message is equal in all fields; both messages then share the stored digest."""
         is_equal = (
             self.content == stored.content
             and self.role == stored.role

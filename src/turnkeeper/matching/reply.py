@@ -20,7 +20,7 @@ class ReplyRules:
     thinking_tags: tuple[str, str] | None = None
     """The family's markers before and behind reasoning; None where the family has none."""
     on_rewritten_calls: OnRewrittenCalls = OnRewrittenCalls.FIRST
-    """Whether a reply with other tool arguments is the stored one by its call ids."""
+    """The option that says when a reply with other tool arguments is the stored one by its call ids."""
 
 
 DEFAULT_RULES = ReplyRules()

@@ -1,4 +1,4 @@
-"""Is this routing real? Finds the first row that no forward of the model can have produced.
+"""The check of routing rows: find the first row that no forward pass of the model can have produced.
 
 Knows the marks that broken engines, routers and disaggregated deployments leave in rows; decides nothing about what
 happens to the turn.
@@ -37,7 +37,7 @@ class BadRow:
     """The first row that cannot be right."""
 
     row: int
-    """Its place: among the rows checked, or in the path, as the function that returns it says."""
+    """The index of the row, among the rows checked or in the path, as the function that returns it says."""
     fault: RowFault
     detail: str
     """Layer and ids, for the message."""
@@ -99,7 +99,7 @@ def find_repeated(experts_RLK: NDArray[np.unsignedinteger]) -> BadRow | None:
 
 
 def _mark_repeats(block_RLK: NDArray[np.unsignedinteger]) -> NDArray[np.bool_]:
-    """Shape [rows, layers]: whether two choices of a layer are equal."""
+    """Return, in shape [rows, layers], True where two choices of a layer are equal."""
     rows, layers, topk = block_RLK.shape
     # Choices as planes: comparing whole planes pairwise is ten times faster than sorting each row.
     planes = np.ascontiguousarray(block_RLK.reshape(-1, topk).T)

@@ -65,7 +65,7 @@ class RoutingRows:
         object.__setattr__(self, "experts_RLK", experts_RLK)
 
     def equals(self, other: "RoutingRows") -> bool:
-        """Whether both hold the same ids in the same shape."""
+        """Return True when two runs hold the same ids in the same shape."""
         return np.array_equal(self.experts_RLK, other.experts_RLK)
 
 

@@ -57,9 +57,9 @@ class DroppedLeaf:
     rollback: Rollback | None
     """Why the agent did not go on from it; None where it might have."""
     is_over_length: bool
-    """Whether the length limit leaves nothing of its path."""
+    """True when the length limit leaves nothing of the leaf's path."""
     is_untrained: bool
-    """Whether its agent asked for a model that is not trained."""
+    """True when the agent of the leaf asked for a model that is not trained."""
 
     @property
     def cause(self) -> str:
@@ -76,7 +76,7 @@ class DroppedLeaf:
         return f"turn {self.turn_id} ({self.response_id}) ends no sample: {self.cause}{by}"
 
     def to_json(self) -> JsonObject:
-        """Its turn, the cause, and the turn that came in its place, where there is one."""
+        """Return the leaf's turn, the cause, and the turn that took its place where there is one."""
         rollback = {} if self.rollback is None else self.rollback.to_json()
         return {"node_id": int(self.turn_id), "response_id": self.response_id, "cause": self.cause} | rollback
 

@@ -28,15 +28,15 @@ class SampleStatus(StrEnum):
     """How the path ended. Equal to any other enum's member of the same value, so foreign code may compare."""
 
     PENDING = "pending"
-    """The engine withheld text: nobody can say that it is complete."""
+    """The engine withheld text, so the completion may be incomplete."""
     COMPLETED = "completed"
-    """The last completion ended by itself."""
+    """The last completion ended with a stop token or a stop string."""
     TRUNCATED = "truncated"
-    """A token budget ended it."""
+    """A token budget ended the last completion."""
     ABORTED = "aborted"
-    """Generation was cut off."""
+    """The generation was cut off."""
     FAILED = "failed"
-    """A hook says that it is no good."""
+    """A hook marked the sample as failed."""
 
     def __eq__(self, other: object) -> bool:
         """By value, whichever enum the other belongs to."""

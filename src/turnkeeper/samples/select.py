@@ -82,7 +82,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """Both hooks of a server."""
+    """The picker and the postprocessor of a server."""
 
     picker: Hook
     postprocessor: Hook

@@ -28,11 +28,11 @@ class Cut:
     tokens: int
     """How many tokens: always the end of, or a place inside, the last kept turn's completion."""
     is_inside: bool = False
-    """Whether the budget cuts the last kept completion short."""
+    """True when the budget cuts the last kept completion short."""
     reason: DropReason | None = None
     """Why later sampled tokens of the path are left out; None when all of them are kept."""
     past_truncation: bool = False
-    """Whether the sample goes on behind a turn that ended by length."""
+    """True when the sample continues behind a turn that ended by length."""
 
 
 def choose_cut(stretches: Sequence[Stretch], *, max_seq_len: int | None, past_truncation: bool = False) -> Cut:

@@ -40,7 +40,7 @@ class SessionView:
     messages: Mapping[TurnId, tuple[Message, ...]] = field(default_factory=dict[TurnId, tuple[Message, ...]])
     """All messages of the path that ends at a leaf; empty unless they are to be saved with the samples."""
     is_evaluation: bool = False
-    """Whether the session measures the policy, so that nothing of it is to be trained."""
+    """True when the session evaluates the policy, so that nothing of it is trained."""
 
     def trace(self, leaf: TurnId) -> tuple[Turn, ...]:
         """The path of a turn, root first."""

@@ -41,7 +41,7 @@ class EmptyReason(StrEnum):
     """Why a session gave no sample."""
 
     NO_RECORDS = "no_records"
-    """It has no committed turn."""
+    """The session has no committed turn."""
     ALL_TRUNCATED = "all_truncated"
     """The length limit leaves nothing of any path, or the picker picked none."""
 
@@ -60,7 +60,7 @@ class Field:
     """What null means; "" where the field is never null."""
     meaning: str
     is_left_out_when_null: bool = False
-    """Whether a linear session leaves it out where it is null: the reference trainer has no such field there."""
+    """True when a linear session leaves the field out where it is null, as the trainer radixark/miles does."""
 
 
 FIELDS: tuple[Field, ...] = (

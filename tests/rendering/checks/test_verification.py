@@ -23,7 +23,7 @@ def test_a_call_cut_in_its_middle_is_among_the_cases(family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "template", "cure"),
+    ("family", "template", "fix"),
     [
         ("default", "qwen36", "--apply-chat-template-kwargs '{\"preserve_thinking\": true}'"),
         ("default", "nemotron3", "--tito-model nemotron3"),

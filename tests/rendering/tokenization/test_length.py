@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from conftest import find_asset
 from servicekit import get_renderer
 from turnkeeper.rendering import Tokenizer
-from turnkeeper.rendering.tokenization import BackedEncoder, TextTooLongError, find_bound
+from turnkeeper.rendering.tokenization import FallbackEncoder, TextTooLongError, find_bound
 
 PIECES = st.sampled_from([" ", "\n", "-", "=", "a", "<|im_end|>", "é", "ḯ", "한", "🙂", "的", "0"])
 TEXTS = st.one_of(
@@ -70,7 +70,7 @@ def test_a_text_that_is_far_too_long_is_not_encoded(tokenizer: Tokenizer) -> Non
 
 def test_a_text_that_has_no_room_is_not_compared() -> None:
     tokenizer = Tokenizer(_write(get_renderer().tokenizer))
-    encoder = tokenizer.encoder = BackedEncoder(tokenizer.reference, tokenizer.reference)
+    encoder = tokenizer.encoder = FallbackEncoder(tokenizer.huggingface_encoder, tokenizer.huggingface_encoder)
     tokenizer.encode("a b c d", 1)
     assert encoder.take_kept() is None
     tokenizer.encode("a b c d", 100)
