@@ -10,6 +10,7 @@ TurnId = NewType("TurnId", int)
 """The place of a turn in its session's commit order, from 0."""
 
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
+_SESSION_KEY = re.compile(r"tk-([0-9a-f]{32})-[0-9a-f]{32}")
 
 
 def build_session_id(random_bytes: bytes) -> SessionId:
@@ -26,3 +27,20 @@ def build_session_id(random_bytes: bytes) -> SessionId:
 def parse_session_id(text: str) -> SessionId | None:
     """Read a session id; None when the text has another form."""
     return SessionId(text) if _SESSION_ID.fullmatch(text) else None
+
+
+def build_session_key(session_id: SessionId, random_bytes: bytes) -> str:
+    """Spell the key of a session: ``tk-<session id>-<32 hexadecimal digits>``.
+
+    Raises:
+        ValueError: not 16 bytes.
+    """
+    if len(random_bytes) != 16:
+        raise ValueError(f"the secret of a key is made of 16 bytes, got {len(random_bytes)}")
+    return f"tk-{session_id}-{random_bytes.hex()}"
+
+
+def find_key_session(key: str) -> SessionId | None:
+    """The session that a key says it is for; None when it has another form. It may be forged."""
+    match = _SESSION_KEY.fullmatch(key)
+    return SessionId(match[1]) if match else None

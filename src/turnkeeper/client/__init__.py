@@ -1,5 +1,5 @@
 """The client of a session server."""
 
-from turnkeeper.client.client import SessionClient, SessionHandle
+from turnkeeper.client.client import AgentClient, SessionClient, SessionHandle
 
-__all__ = ["SessionClient", "SessionHandle"]
+__all__ = ["AgentClient", "SessionClient", "SessionHandle"]

@@ -8,9 +8,12 @@
 
 The session is deleted at the end of the block. Errors of the server come back as the classes of ``turnkeeper.errors``
 that it raised.
+
+Where the server has keys, ``SessionClient`` takes the admin's, and gives the agent the session's own, ``session.key``.
+Who has no more than that key uses ``AgentClient``.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -19,7 +22,8 @@ import orjson
 
 from turnkeeper.client.body import encode_body
 from turnkeeper.client.failure import parse_failure
-from turnkeeper.errors import ServerUnreachableError, TurnkeeperError
+from turnkeeper.errors import RequestError, ServerUnreachableError, TurnkeeperError
+from turnkeeper.ids import find_key_session, parse_session_id
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples.wire import SampleBatch, decode_samples
 
@@ -27,11 +31,14 @@ from turnkeeper.samples.wire import SampleBatch, decode_samples
 class SessionHandle:
     """One session of a server."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, session_id: str) -> None:
+    def __init__(self, http: aiohttp.ClientSession, url: str, session_id: str, key: str | None = None) -> None:
         self._http = http
         self._url = f"{url}/sessions/{session_id}"
         self.session_id = session_id
-        """32 hexadecimal digits; also the API key where a client cannot change its base URL's path."""
+        """32 hexadecimal digits."""
+        self.key = key or session_id
+        """The API key of the session's agent, which opens the session and nothing else; on a server without
+        keys the session's id. Whoever has it may take turns: keep it out of logs."""
 
     @property
     def base_url(self) -> str:
@@ -101,7 +108,7 @@ class SessionClient:
         Args:
             url: its address, such as ``http://127.0.0.1:30100``.
             timeout_s: the longest wait for one answer of the control plane; agents have their own.
-            api_key: for servers that were started with keys.
+            api_key: the admin's, for servers that were started with keys.
         """
         self._url = url.rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
@@ -118,6 +125,7 @@ class SessionClient:
         max_seq_len: int | None = None,
         on_truncated: str | None = None,
         evaluation: bool | None = None,
+        scopes: Sequence[str] | None = None,
     ) -> AsyncGenerator[SessionHandle]:
         """Open a session and delete it at the end of the block.
 
@@ -130,6 +138,7 @@ class SessionClient:
             on_truncated: ``close`` or ``bridge``: whether a turn that ended by length may be extended; None takes the
                 server's.
             evaluation: True for a session that is measured and not trained.
+            scopes: what the session's key opens beside turns: ``read``, ``collect``, ``delete``.
 
         Raises:
             RequestError: the server refuses one of these.
@@ -143,11 +152,12 @@ class SessionClient:
             "max_seq_len": max_seq_len,
             "on_truncated": on_truncated,
             "evaluation": evaluation,
+            "scopes": None if scopes is None else [scopes] if isinstance(scopes, str) else list(scopes),
         }
         body = {name: value for name, value in given.items() if value is not None}
         async with aiohttp.ClientSession(timeout=self._timeout, headers=self._headers) as http:
             created = orjson.loads(await request(http, "POST", f"{self._url}/sessions", body))
-            handle = SessionHandle(http, self._url, created["session_id"])
+            handle = SessionHandle(http, self._url, created["session_id"], created.get("key"))
             try:
                 yield handle
             finally:
@@ -159,6 +169,44 @@ class SessionClient:
         """``GET /health``."""
         async with aiohttp.ClientSession(timeout=self._timeout, headers=self._headers) as http:
             return orjson.loads(await request(http, "GET", f"{self._url}/health"))
+
+
+class AgentClient:
+    """A session server, to whoever has the key of one session.
+
+    ::
+
+        async with AgentClient(url, os.environ["TURNKEEPER_KEY"]).session() as session:
+            await session.info()  # where the key has the scope: read, collect, delete
+    """
+
+    def __init__(self, url: str, key: str, *, timeout_s: float = 120.0) -> None:
+        """Name the server and the session.
+
+        Args:
+            url: its address, such as ``http://127.0.0.1:30100``.
+            key: of the session; on a server without keys the session's id.
+            timeout_s: the longest wait for one answer of the control plane.
+
+        Raises:
+            RequestError: the key is that of no session.
+        """
+        session_id = find_key_session(key) or parse_session_id(key)
+        if session_id is None:
+            raise RequestError(
+                "the key of a session is expected, tk-<session id>-<secret>, got something else",
+                hint="POST /sessions returns it as key; SessionClient takes the admin's",
+                param="key",
+            )
+        self._url, self._key, self._session_id = url.rstrip("/"), key, session_id
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncGenerator[SessionHandle]:
+        """The session of the key; it goes on behind the block."""
+        headers = {"authorization": f"Bearer {self._key}"}
+        async with aiohttp.ClientSession(timeout=self._timeout, headers=headers) as http:
+            yield SessionHandle(http, self._url, self._session_id, self._key)
 
 
 async def request(http: aiohttp.ClientSession, method: str, url: str, body: JsonObject | None = None) -> bytes:

@@ -7,17 +7,15 @@ constant time, and a key whose session there is not takes as long as a wrong one
 """
 
 import hmac
-import re
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 from turnkeeper.access import Caller, Grant
-from turnkeeper.ids import SessionId
+from turnkeeper.ids import SessionId, build_session_key, find_key_session
 from turnkeeper.service.entry import SessionEntry
 
-SECRET_BYTES = 16
+_SECRET_BYTES = 16
 _HASH_BYTES = 32
-_KEY = re.compile(r"tk-([0-9a-f]{32})-[0-9a-f]{32}")
 _NO_HASH = bytes(_HASH_BYTES)
 
 
@@ -42,7 +40,7 @@ class KeyRing:
 
     def issue(self, entry: SessionEntry) -> str:
         """Give a session its key, which this is the one chance to read; an earlier one opens nothing any more."""
-        key = f"tk-{entry.id}-{self._draw_bytes(SECRET_BYTES).hex()}"
+        key = build_session_key(entry.id, self._draw_bytes(_SECRET_BYTES))
         entry.key_hash = self._hash(key)
         return key
 
@@ -71,8 +69,8 @@ class KeyRing:
 
 
 def _find_grant(key: str, found: bytes, find: Callable[[SessionId], SessionEntry | None]) -> Grant | None:
-    match = _KEY.fullmatch(key)
-    entry = find(SessionId(match[1])) if match else None
+    session_id = find_key_session(key)
+    entry = None if session_id is None else find(session_id)
     expected = _NO_HASH if entry is None or entry.key_hash is None else entry.key_hash
     if not hmac.compare_digest(expected, found) or entry is None:
         return None
