@@ -11,7 +11,16 @@ from turnkeeper.core import Completion, FinishReason, Linear, Prompt, Session, T
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.routing import RoutingRows
-from turnkeeper.samples import Collection, CollectOptions, collect, describe_tree, load_hooks, view_session
+from turnkeeper.samples import (
+    Collection,
+    CollectOptions,
+    Outcome,
+    collect,
+    describe_tree,
+    forecast,
+    load_hooks,
+    view_session,
+)
 
 LINEAR = Linear(max_rollback=1, on_tools_change=OnToolsChange.KEEP, on_truncated=OnTruncated.BRIDGE)
 TREE = Tree(on_tools_change=OnToolsChange.FORK, on_truncated=OnTruncated.BRIDGE)
@@ -117,4 +126,19 @@ class Story:
             decode=spell,
             options=options,
             **fields,
+        )
+
+    def forecast(
+        self,
+        options: CollectOptions = OPTIONS,
+        *,
+        train_models: Sequence[str] = (),
+        max_seq_len: int | None = None,
+    ) -> Outcome:
+        """What a collect would say of the tokens."""
+        return forecast(
+            view_session(self.session, train_models=train_models),
+            session_ledger=self.session.ledger,
+            options=options,
+            max_seq_len=max_seq_len,
         )

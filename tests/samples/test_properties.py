@@ -9,6 +9,7 @@ history is told, and never asks the code under test.
 3. Decode-time truth: a row is that of the first call on the path that fed the token.
 4. A longer budget extends the sample of a shorter one.
 5. Whole payloads and increments give the same tensors.
+6. What is forecast of the tokens and leaves is what a collect by the built-in rules makes of them.
 """
 
 from collections import Counter
@@ -21,9 +22,10 @@ from hypothesis import strategies as st
 
 from routing.builders import encode_ids
 from samples.builders import LINEAR, TREE, Story, rows_of
+from turnkeeper.choices import OnRecomputed
 from turnkeeper.core import FinishReason, Linear, Tree, Turn
 from turnkeeper.routing import RoutingShape, plan_rows, take_patch
-from turnkeeper.samples import CollectOptions, Sample, decode_samples, load_hooks
+from turnkeeper.samples import CollectOptions, Outcome, Sample, decode_samples, load_hooks
 
 PICKERS = (
     "drop_retries",
@@ -241,3 +243,29 @@ def test_whole_payloads_and_increments_give_the_same_tensors(told_steps: list[St
         assert sample.rollout_routed_experts is not None
         tensors.append(sample.rollout_routed_experts.tobytes())
     assert tensors[0] == tensors[1]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(steps, min_size=1, max_size=8),
+    st.none() | st.integers(0, 25),
+    st.sampled_from(["drop_retries", "keep_siblings"]),
+    st.sampled_from(OnRecomputed),
+    st.booleans(),
+    st.booleans(),
+)
+def test_what_is_forecast_is_what_a_collect_makes(
+    told_steps: list[Step],
+    budget: int | None,
+    picker: str,
+    on_recomputed: OnRecomputed,
+    past_truncation: bool,
+    is_linear: bool,
+) -> None:
+    told = tell(LINEAR if is_linear else TREE, told_steps, is_linear=is_linear)
+    options = CollectOptions(
+        hooks=load_hooks(picker=picker), on_recomputed=on_recomputed, past_truncation=past_truncation
+    )
+    forecast = told.story.forecast(options, max_seq_len=budget)
+    assert forecast == Outcome.of(told.story.collect(options, max_seq_len=budget))
+    assert forecast.ledger.unaccounted == 0

@@ -2,13 +2,16 @@
 
 1. Sampled = trainable + masked + dropped, whatever happened to the session.
 2. The same terms stand in GET, in the samples' metadata and in the metrics.
-3. Deleting frees a session: its entry, its turns, its flights.
+3. `GET` runs no hook of the user's: it says what the last collect did while nothing has changed since, else what the
+   built-in rules would do.
+4. Deleting frees a session: its entry, its turns, its flights.
 """
 
 import gc
 import json
 import re
 import weakref
+from typing import Any
 
 import pytest
 
@@ -67,6 +70,52 @@ async def test_get_shows_the_terms_that_samples_would_have(version: str) -> None
     shown = json.loads(await kit.service.describe(session_id))["metadata"]["turnkeeper"]["accounting"]
     assert shown["unaccounted"] == 0
     assert shown == (await collect(kit, session_id)).session_metadata["turnkeeper"]["accounting"]
+
+
+HOOK_CALLS: list[str] = []
+
+
+def pick_nothing(leaf_samples: list[object], session_metadata: object) -> list[object]:
+    HOOK_CALLS.append("picker")
+    return []
+
+
+def finish_nothing(leaf_samples: list[object], session_metadata: object) -> list[object]:
+    HOOK_CALLS.append("postprocessor")
+    return leaf_samples
+
+
+async def read_own(kit: Kit, session_id: str) -> dict[str, Any]:
+    return json.loads(await kit.service.describe(session_id))["metadata"]["turnkeeper"]
+
+
+async def test_get_runs_no_hook_and_says_what_a_collect_did() -> None:
+    HOOK_CALLS.clear()
+    kit = build_kit(
+        use_session_server="v2",
+        session_sample_picker_path=f"{__name__}.pick_nothing",
+        session_sample_postprocessor_path=f"{__name__}.finish_nothing",
+    )
+    session_id = await play_everything(kit)
+    before = await read_own(kit, session_id)
+    assert HOOK_CALLS == []
+    assert before["accounting"]["trainable"] > 0
+    await collect(kit, session_id)
+    assert HOOK_CALLS == ["picker", "postprocessor"]
+    after = await read_own(kit, session_id)
+    assert (after["accounting"]["trainable"], after["accounting"]["unaccounted"]) == (0, 0)
+    assert {leaf["cause"] for leaf in after["dropped_leaves"]} == {"superseded", "not_picked"}
+    await kit.say(session_id, [user("new")], "new")
+    later = await read_own(kit, session_id)
+    assert later["accounting"]["trainable"] > before["accounting"]["trainable"]
+    assert HOOK_CALLS == ["picker", "postprocessor"]
+
+
+async def test_get_says_what_a_collect_with_a_budget_did() -> None:
+    kit = build_kit(use_session_server="v2")
+    session_id = await play_everything(kit)
+    await kit.service.collect(session_id, max_seq_len=1)
+    assert (await read_own(kit, session_id))["accounting"]["trainable"] == 0
 
 
 async def test_metrics_count_what_the_session_drops() -> None:

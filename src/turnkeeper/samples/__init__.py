@@ -1,7 +1,8 @@
 """Training samples: paths of turns cut to size, checked, and put on the wire."""
 
-from turnkeeper.samples.collect import Collection, CollectOptions, collect
+from turnkeeper.samples.collect import Collection, CollectOptions, collect, show_outcome
 from turnkeeper.samples.describe import describe_tree, describe_turn
+from turnkeeper.samples.forecast import Outcome, forecast
 from turnkeeper.samples.sample import OWN_KEY, Reward, Sample, SampleStatus
 from turnkeeper.samples.select import Hooks, load_hooks
 from turnkeeper.samples.view import SessionView, view_session
@@ -19,6 +20,7 @@ __all__ = [
     "Collection",
     "EmptyReason",
     "Hooks",
+    "Outcome",
     "Reward",
     "Sample",
     "SampleBatch",
@@ -30,6 +32,8 @@ __all__ = [
     "describe_tree",
     "describe_turn",
     "encode_samples",
+    "forecast",
     "load_hooks",
+    "show_outcome",
     "view_session",
 ]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from turnkeeper.core import DropReason, Label, Ledger, MaskReason
 from turnkeeper.ids import TurnId
-from turnkeeper.samples.assemble import MASK_REASONS, AssembledPath
+from turnkeeper.samples.assemble import MASK_REASONS, AssembledPath, MaskedPath
 from turnkeeper.samples.sample import Sample
 from turnkeeper.samples.view import SessionView
 
@@ -73,13 +73,15 @@ def _mark(assembled: AssembledPath, sample: Sample, trained: Mapping[TurnId, NDA
 
 
 def account(
-    view: SessionView, kept: Iterable[KeptSample], empty: Iterable[tuple[TurnId, ...]] = ()
+    view: SessionView,
+    kept: Iterable[tuple[MaskedPath, NDArray[np.uint8]]],
+    empty: Iterable[tuple[TurnId, ...]] = (),
 ) -> tuple[Ledger, ...]:
     """Count every sampled token of the committed turns.
 
     Args:
         view: the session.
-        kept: the samples that go to the trainer.
+        kept: the path of each sample that goes to the trainer, with the reasons of its masked tokens.
         empty: paths of which the length limit leaves nothing.
 
     Returns:
@@ -92,8 +94,8 @@ def account(
     for path in empty:
         for turn in path:
             np.maximum(fates[turn], _RANK[DropReason.OVER_MAX_SEQ_LEN], out=fates[turn])
-    for each in kept:
-        _raise_fates(fates, each)
+    for path, reasons_R in kept:
+        _raise_fates(fates, path, reasons_R)
     return tuple(_count(fate) for fate in fates.values())
 
 
@@ -114,14 +116,13 @@ def _find_drop(view: SessionView, turn: TurnId) -> DropReason:
     return DropReason.SUPERSEDED if view.labels[turn] is Label.SUPERSEDED else DropReason.NOT_PICKED
 
 
-def _raise_fates(fates: Mapping[TurnId, NDArray[np.uint8]], kept: KeptSample) -> None:
-    assembled = kept.assembled
-    for at, stretch in enumerate(assembled.stretches):
+def _raise_fates(fates: Mapping[TurnId, NDArray[np.uint8]], path: MaskedPath, reasons_R: NDArray[np.uint8]) -> None:
+    for at, stretch in enumerate(path.stretches):
         fate = fates[stretch.turn.id]
-        place = assembled.find_kept(at) if at < assembled.cut.turns else slice(0, 0)
+        place = path.find_kept(at) if at < path.cut.turns else slice(0, 0)
         inside, held = place.stop - place.start, stretch.kept - stretch.sampled
         ranks = np.empty(len(fate), dtype=np.uint8)
-        ranks[:inside] = _MASK_RANKS[kept.reasons_R[place]]
-        ranks[inside:held] = _RANK[assembled.cut.reason] if assembled.cut.reason else 0
+        ranks[:inside] = _MASK_RANKS[reasons_R[place]]
+        ranks[inside:held] = _RANK[path.cut.reason] if path.cut.reason else 0
         ranks[held:] = _RANK[DropReason.JUNCTION_TRIM]
         np.maximum(fate, ranks, out=fate)

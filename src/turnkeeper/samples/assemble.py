@@ -46,10 +46,9 @@ _STATUS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AssembledPath:
-    """A sample with its origin."""
+class MaskedPath:
+    """Which tokens of a path a sample keeps, and which of those carry loss."""
 
-    sample: Sample
     stretches: tuple[Stretch, ...]
     """The whole path, laid out."""
     cut: Cut
@@ -69,6 +68,40 @@ class AssembledPath:
         stretch = self.stretches[at]
         stop = min(stretch.kept, self.cut.tokens)
         return slice(stretch.sampled - self.first_prompt, max(stretch.sampled, stop) - self.first_prompt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AssembledPath(MaskedPath):
+    """A sample with its origin."""
+
+    sample: Sample
+
+
+def mask_path(
+    stretches: tuple[Stretch, ...],
+    cut: Cut,
+    *,
+    on_recomputed: OnRecomputed = OnRecomputed.KEEP,
+    untrained: Collection[TurnId] = (),
+) -> MaskedPath:
+    """Find what of a path that keeps at least one turn carries loss; see `assemble_path`."""
+    kept = stretches[: cut.turns]
+    first = kept[0].sampled
+    sampled_R = np.zeros(cut.tokens - first, dtype=np.bool_)
+    reasons_R = np.zeros(cut.tokens - first, dtype=np.uint8)
+    for stretch in kept:
+        place = slice(stretch.sampled - first, min(stretch.kept, cut.tokens) - first)
+        sampled_R[place] = True
+        if stretch.turn.id in untrained:
+            reasons_R[place] = encode_reason(MaskReason.HOOK)
+        elif on_recomputed is OnRecomputed.MASK and stretch.turn.completion.marks.get("rows_recomputed"):
+            reasons_R[place] = encode_reason(MaskReason.ROWS_RECOMPUTED)
+    bad_from = _find_bad_from(kept)
+    if bad_from is not None:
+        # Row r is the forward that samples token r + 1; every later token stands on it.
+        behind = slice(max(0, bad_from + 1 - first), None)
+        reasons_R[behind][sampled_R[behind]] = encode_reason(MaskReason.BAD_ROWS)
+    return MaskedPath(stretches=stretches, cut=cut, reasons_R=reasons_R, sampled_R=sampled_R)
 
 
 def assemble_path(
@@ -91,28 +124,15 @@ def assemble_path(
     Raises:
         AssemblyError: turns lack rows that others of the path have.
     """
-    kept = stretches[: cut.turns]
-    first = kept[0].sampled
-    sampled_R = np.zeros(cut.tokens - first, dtype=np.bool_)
+    masked = mask_path(stretches, cut, on_recomputed=on_recomputed, untrained=untrained)
+    kept, first = stretches[: cut.turns], masked.first_prompt
     logprobs_R = np.zeros(cut.tokens - first, dtype=np.float64)
-    reasons_R = np.zeros(cut.tokens - first, dtype=np.uint8)
     for stretch in kept:
         stop = min(stretch.kept, cut.tokens)
-        place = slice(stretch.sampled - first, stop - first)
-        sampled_R[place] = True
-        logprobs_R[place] = stretch.turn.completion.logprobs[: stop - stretch.sampled]
-        if stretch.turn.id in untrained:
-            reasons_R[place] = _encode_reason(MaskReason.HOOK)
-        elif on_recomputed is OnRecomputed.MASK and stretch.turn.completion.marks.get("rows_recomputed"):
-            reasons_R[place] = _encode_reason(MaskReason.ROWS_RECOMPUTED)
-    bad_from = _find_bad_from(kept)
-    if bad_from is not None:
-        # Row r is the forward that samples token r + 1; every later token stands on it.
-        behind = slice(max(0, bad_from + 1 - first), None)
-        reasons_R[behind][sampled_R[behind]] = _encode_reason(MaskReason.BAD_ROWS)
+        logprobs_R[stretch.sampled - first : stop - first] = stretch.turn.completion.logprobs[: stop - stretch.sampled]
     sample = Sample(
         tokens=_join_tokens(kept)[: cut.tokens].astype(np.int64),
-        loss_mask=(sampled_R & (reasons_R == 0)).astype(np.uint8),
+        loss_mask=(masked.sampled_R & (masked.reasons_R == 0)).astype(np.uint8),
         rollout_log_probs=logprobs_R,
         response=_decode_response(kept, cut, decode),
         status=SampleStatus.TRUNCATED if cut.is_inside else _STATUS[kept[-1].turn.completion.finish_reason],
@@ -124,10 +144,13 @@ def assemble_path(
         prefix_cache_info=_sum_prefix_cache(kept),
         spec_info=_sum_speculation(kept),
     )
-    return AssembledPath(sample=sample, stretches=stretches, cut=cut, reasons_R=reasons_R, sampled_R=sampled_R)
+    return AssembledPath(
+        sample=sample, stretches=stretches, cut=cut, reasons_R=masked.reasons_R, sampled_R=masked.sampled_R
+    )
 
 
-def _encode_reason(reason: MaskReason) -> int:
+def encode_reason(reason: MaskReason) -> int:
+    """The code of a reason in arrays of reasons."""
     return MASK_REASONS.index(reason) + 1
 
 

@@ -164,15 +164,16 @@ def collect(
         reward = (agent_metadata or {}).get("reward")
         finished = [(path, _give_reward(path.sample, reward)) for path in paths.values()]
     kept = mark_reasons(finished)
-    turn_ledgers = account(view, kept, empty.values())
+    turn_ledgers = account(view, [(each.assembled, each.reasons_R) for each in kept], empty.values())
     ledger = sum(turn_ledgers, session_ledger)
-    dropped = _list_dropped(view, kept, rollbacks, empty)
+    ends = {each.assembled.stretches[-1].turn.id for each in kept}
+    dropped = list_dropped(view, ends, rollbacks, empty)
     reason = None if kept else (EmptyReason.ALL_TRUNCATED if view.turns else EmptyReason.NO_RECORDS)
     said = _say_of_session(session_metadata, len(kept))
     return Collection(
         history=view.history,
         samples=tuple(_finish(each, said) for each in kept),
-        session_metadata=_show_outcome(session_metadata, ledger, dropped, rewards),
+        session_metadata=show_outcome(session_metadata, ledger, dropped, rewards),
         agent_metadata=None if is_tree else agent_metadata,
         empty_reason=reason,
         ledger=ledger,
@@ -218,14 +219,14 @@ def _give_reward(sample: Sample, reward: Reward | None) -> Sample:
     return sample if sample.reward is not None else replace(sample, reward=reward)
 
 
-def _list_dropped(
+def list_dropped(
     view: SessionView,
-    kept: Sequence[KeptSample],
+    ends: Container[TurnId],
     rollbacks: Mapping[TurnId, Rollback],
     empty: Container[TurnId],
 ) -> tuple[DroppedLeaf, ...]:
     """The turns without children that end no sample: under linear those beside the live path too."""
-    inside = {turn.parent for turn in view.turns} | {each.assembled.stretches[-1].turn.id for each in kept}
+    inside = {turn.parent for turn in view.turns}
     return tuple(
         DroppedLeaf(
             turn_id=turn.id,
@@ -235,7 +236,7 @@ def _list_dropped(
             is_untrained=turn.id in view.untrained,
         )
         for turn in view.turns
-        if turn.id not in inside
+        if turn.id not in inside and turn.id not in ends
     )
 
 
@@ -267,10 +268,13 @@ def _finish(kept: KeptSample, said: JsonObject) -> Sample:
     return replace(kept.sample, metadata={**kept.sample.metadata, OWN_KEY: own})
 
 
-def _show_outcome(
-    session_metadata: JsonObject, ledger: Ledger, dropped: Sequence[DroppedLeaf], rewards: Mapping[str, Reward]
+def show_outcome(
+    session_metadata: JsonObject,
+    ledger: Ledger,
+    dropped: Sequence[DroppedLeaf],
+    rewards: Mapping[str, Reward] | None = None,
 ) -> JsonObject:
-    """The session's metadata with what this collect found and was given."""
+    """The session's metadata with what a collect found and was given, or would find."""
     own: JsonObject = {**session_metadata.get(OWN_KEY, {}), "accounting": ledger.to_json()}
     if dropped:
         own["dropped_leaves"] = [leaf.to_json() for leaf in dropped]

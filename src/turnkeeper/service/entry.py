@@ -17,6 +17,7 @@ from turnkeeper.core.session import Session
 from turnkeeper.core.turn import Turn
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.samples import Outcome
 from turnkeeper.service.footprint import (
     EVENT_BYTES,
     Part,
@@ -80,6 +81,9 @@ class SessionEntry:
     """How many of its session's events were handed on."""
     collected_turns: int = 0
     """How many turns, from the first on, were there when samples were last collected."""
+    outcome: "tuple[int, Outcome] | None" = None
+    """What became of its tokens and leaves at the last collect, or what a forecast said, with the number of its
+    session's events at that time: nothing has changed while that number stands."""
     dropped_leaves: set[TurnId] = field(default_factory=set[TurnId])
     """The leaves that a collect left out of its samples; each is counted and logged once."""
     spilled_turns: int = 0

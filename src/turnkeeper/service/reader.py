@@ -6,17 +6,27 @@ meanwhile.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from turnkeeper.config.resolve import ResolvedConfig
-from turnkeeper.core.tokens import TokenIds
 from turnkeeper.disclosure import hide_addresses_in, list_hosts
 from turnkeeper.errors import AssemblyError
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, encode_json
 from turnkeeper.rendering import Renderer
-from turnkeeper.samples import Collection, CollectOptions, Reward, SessionView, collect, view_session
+from turnkeeper.samples import (
+    Collection,
+    CollectOptions,
+    Outcome,
+    Reward,
+    SessionView,
+    collect,
+    forecast,
+    show_outcome,
+    view_session,
+)
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.mismatch import compare_paths
 from turnkeeper.service.record import build_metadata, build_records, view_records
@@ -36,14 +46,36 @@ class SessionReader:
         show = dict[str, Any] if is_admin else partial(hide_addresses_in, hosts=hosts)
         last = entry.session.forest.last
         mismatches = await compare_paths(self._renderer, entry, () if last is None else (last.id,))
-        views, metadata = view_records(entry.session), await self._account(entry, mismatches)
+        views, metadata = view_records(entry.session), self._build_metadata(entry, mismatches)
+        revision, find_outcome = len(entry.session.events), self._plan_outcome(entry)
 
-        def render() -> bytes:
-            with_addition = self._config.use_addition_r3
+        def render() -> tuple[bytes, Outcome | None]:
+            outcome, with_addition = find_outcome(), self._config.use_addition_r3
+            shown = metadata if outcome is None else show_outcome(metadata, outcome.ledger, outcome.dropped_leaves)
             records = build_records(views, with_rows=with_rows, use_addition_r3=with_addition, show_meta=show)
-            return encode_json({"session_id": entry.id, "records": records, "metadata": metadata})
+            return encode_json({"session_id": entry.id, "records": records, "metadata": shown}), outcome
 
-        return await asyncio.to_thread(render)
+        body, outcome = await asyncio.to_thread(render)
+        if outcome is not None and (entry.outcome is None or entry.outcome[0] < revision):
+            entry.outcome = revision, outcome  # a collect that ended meanwhile knows better
+        return body
+
+    def _plan_outcome(self, entry: SessionEntry) -> Callable[[], Outcome | None]:
+        """What the last collect made of the session's tokens, while nothing has changed since, else what one would
+        make of them by the built-in rules; None where turns do not make samples. It may run in a thread."""
+        if entry.outcome is not None and entry.outcome[0] == len(entry.session.events):
+            known = entry.outcome[1]
+            return lambda: known
+        view, session_ledger = self._view(entry), entry.session.ledger
+
+        def find() -> Outcome | None:
+            with suppress(AssemblyError):  # a collect says why; what the session knows by itself is still true
+                return forecast(
+                    view, session_ledger=session_ledger, options=self._options, max_seq_len=entry.limit_tokens
+                )
+            return None
+
+        return find
 
     async def collect(
         self,
@@ -64,12 +96,14 @@ class SessionReader:
         work = self._plan_collect(
             entry,
             mismatches,
-            decode=self._renderer.tokenizer.decode,
             max_seq_len=max_seq_len,
             agent_metadata=agent_metadata,
             rewards=rewards,
         )
-        return await asyncio.to_thread(work)
+        revision = len(entry.session.events)
+        collection = await asyncio.to_thread(work)
+        entry.outcome = revision, Outcome.of(collection)
+        return collection
 
     def _view(self, entry: SessionEntry, **options: Any) -> SessionView:
         return view_session(
@@ -79,23 +113,14 @@ class SessionReader:
             **options,
         )
 
-    async def _account(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:
-        """The session's metadata with the accounting that its samples would have now."""
-        try:
-            work = self._plan_collect(entry, mismatches, decode=lambda _: "")
-            return (await asyncio.to_thread(work)).session_metadata
-        except AssemblyError:  # the samples request says why; what the session knows by itself is still true
-            return self._build_metadata(entry, mismatches)
-
     def _plan_collect(
         self,
         entry: SessionEntry,
         mismatches: Mapping[TurnId, list[JsonObject]],
         *,
-        decode: Callable[[TokenIds], str],
-        max_seq_len: int | None = None,
-        agent_metadata: JsonObject | None = None,
-        rewards: Mapping[str, Reward] | None = None,
+        max_seq_len: int | None,
+        agent_metadata: JsonObject | None,
+        rewards: Mapping[str, Reward] | None,
     ) -> Callable[[], Collection]:
         """The collect of a session as it stands; it may run in a thread."""
         with_messages = self._config.history.save_debug_trajectory_data
@@ -104,7 +129,7 @@ class SessionReader:
             self._view(entry, mismatches=mismatches, with_messages=with_messages),
             session_metadata=self._build_metadata(entry, mismatches),
             session_ledger=entry.session.ledger,
-            decode=decode,
+            decode=self._renderer.tokenizer.decode,
             options=self._options,
             max_seq_len=max_seq_len or entry.limit_tokens,
             agent_metadata=agent_metadata,

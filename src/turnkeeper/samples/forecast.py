@@ -1,0 +1,91 @@
+"""What a collect would say of a session's tokens, without making its samples.
+
+No hook of a user is called, no token is decoded and no row is read: only where turns lie and what is masked is looked
+at. The built-in pickers ``drop_retries`` and ``keep_siblings`` are followed to the letter, with the default
+postprocessor; in place of any other picker the forecast takes ``drop_retries``. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnkeeper.choices import HistoryKind
+from turnkeeper.core import Ledger, MaskReason
+from turnkeeper.ids import TurnId
+from turnkeeper.samples.account import account
+from turnkeeper.samples.assemble import MaskedPath, encode_reason, mask_path
+from turnkeeper.samples.collect import Collection, CollectOptions, DroppedLeaf, list_dropped
+from turnkeeper.samples.picker import keep_siblings
+from turnkeeper.samples.rollback import Rollback, find_rollbacks
+from turnkeeper.samples.truncate import choose_cut
+from turnkeeper.samples.view import SessionView, lay_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a session's tokens and leaves, or would become of them."""
+
+    ledger: Ledger
+    """The session's terms and those of the samples."""
+    dropped_leaves: tuple[DroppedLeaf, ...]
+    """The turns without children that end no sample, in commit order."""
+
+    @classmethod
+    def of(cls, collection: Collection) -> "Outcome":
+        """The outcome of a collect."""
+        return cls(ledger=collection.ledger, dropped_leaves=collection.dropped_leaves)
+
+
+def forecast(view: SessionView, *, session_ledger: Ledger, options: CollectOptions, max_seq_len: int | None) -> Outcome:
+    """The outcome that a collect without metadata of its own would have now.
+
+    Args:
+        view: the session as it stands.
+        session_ledger: what the session knows: tokens sampled, and what abandoned calls lost.
+        options: the server's.
+        max_seq_len: the budget of one sample in tokens; None for none.
+
+    Raises:
+        AssemblyError: turns do not make a sample.
+    """
+    rollbacks = find_rollbacks(view)
+    picked: dict[TurnId, MaskedPath] = {}
+    empty: dict[TurnId, tuple[TurnId, ...]] = {}
+    for leaf in view.leaves:
+        path = view.trace(leaf)
+        stretches = lay_out(path)
+        cut = choose_cut(stretches, max_seq_len=max_seq_len, past_truncation=options.past_truncation)
+        if not cut.turns:
+            empty[leaf] = tuple(turn.id for turn in path)
+        elif _is_picked(view, leaf, rollbacks, options):
+            picked[leaf] = mask_path(stretches, cut, on_recomputed=options.on_recomputed, untrained=view.untrained)
+    kept = list(_train_once(picked[leaf] for leaf in sorted(picked)))
+    return Outcome(
+        ledger=sum(account(view, kept, empty.values()), session_ledger),
+        dropped_leaves=list_dropped(view, picked.keys(), rollbacks, empty),
+    )
+
+
+def _is_picked(view: SessionView, leaf: TurnId, rollbacks: Mapping[TurnId, Rollback], options: CollectOptions) -> bool:
+    if view.history is HistoryKind.LINEAR:
+        return True
+    if options.hooks.picker.function is keep_siblings:
+        return leaf not in view.undelivered
+    return leaf not in rollbacks
+
+
+def _train_once(paths: Iterable[MaskedPath]) -> Iterable[tuple[MaskedPath, NDArray[np.uint8]]]:
+    """Mask what an earlier path holds, as the default postprocessor does; paths in the order of their leaves."""
+    shared = encode_reason(MaskReason.SHARED_ELSEWHERE)
+    claimed: dict[TurnId, int] = {}
+    for path in paths:
+        reasons_R = path.reasons_R.copy()
+        for at, stretch in enumerate(path.stretches[: path.cut.turns]):
+            place, turn_id = path.find_kept(at), stretch.turn.id
+            length, before = place.stop - place.start, claimed.get(turn_id, 0)
+            repeated = reasons_R[place.start : place.start + min(before, length)]
+            repeated[repeated == 0] = shared
+            claimed[turn_id] = max(before, length)
+        yield path, reasons_R
