@@ -87,10 +87,12 @@ def find_attach(forest: Forest, query: Query, matcher: Matcher, *, same_context:
     stack = [(root, 0, 0, 0) for root in forest.children(None) if not same_context or _shares(forest, root, query)]
     while stack:
         turn_id, start, mark, differences = stack.pop()
-        pairs.undo(mark)
-        walk = follow(forest, turn_id, query, start, matcher, pairs)
         turn = forest.get(turn_id)
         matched = turn.path_messages
+        if matched > len(query.messages):  # equal questions stand beside each other by the hundred
+            continue
+        pairs.undo(mark)
+        walk = follow(forest, turn_id, query, start, matcher, pairs)
         if start + walk.matched < matched:
             continue
         differences += sum(each.kind is not DifferenceKind.CALL_ID for each in walk.differences)

@@ -69,9 +69,11 @@ def find_near(forest: Forest, parent: TurnId | None, beside: Sequence[TurnId], q
     mark = pairs.mark()
     start = 0 if parent is None else forest.get(parent).path_messages
     found: list[Near] = []
-    for turn_id in beside:
+    for turn_id in reversed(beside):
         found.append(_measure(forest, turn_id, start, query, matcher, pairs))
         pairs.undo(mark)
+        if found[-1].is_repeated and start + found[-1].matched == len(query.messages):
+            break  # no earlier one is nearer than the latest that the whole request repeats
     return max(found, key=lambda near: (near.matched, near.is_repeated, near.turn_id))
 
 

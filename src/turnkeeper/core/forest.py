@@ -116,7 +116,7 @@ class Forest:
         """In what the turn's reply came back changed, in the order of the list of kinds."""
         rewrites = self._rewrites.get(turn_id, {}).values()
         found = {kind for rewrite in rewrites if rewrite is not None for kind in rewrite.kinds}
-        return tuple(kind for kind in RewriteKind if kind in found)
+        return tuple(kind for kind in RewriteKind if kind in found) if found else ()
 
     def label(self, turn_id: TurnId) -> Label:
         """What it is among its siblings: superseded before parallel, before root, branch and extension. Found without

@@ -15,17 +15,38 @@ class UnsentText:
     content: str
 
 
-@dataclass(slots=True)
+class GrowingText:
+    """A text that grows in pieces: adding one costs the same however long the text is."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+
+    def __bool__(self) -> bool:
+        """Whether there is any text."""
+        return bool(self._pieces)
+
+    def __str__(self) -> str:
+        """The whole text; joined once for all pieces that came since."""
+        self._pieces = ["".join(self._pieces)] if self._pieces else []
+        return self._pieces[0] if self._pieces else ""
+
+    def add(self, piece: str) -> None:
+        """More text."""
+        if piece:
+            self._pieces.append(piece)
+
+
 class SentText:
     """The texts that went out so far."""
 
-    reasoning: str = ""
-    content: str = ""
+    def __init__(self) -> None:
+        self.reasoning = GrowingText()
+        self.content = GrowingText()
 
     def add(self, *, reasoning: str, content: str) -> None:
         """More went out."""
-        self.reasoning += reasoning
-        self.content += content
+        self.reasoning.add(reasoning)
+        self.content.add(content)
 
     def get_unsent(self, message: Message) -> UnsentText:
         """What the finished message adds.
@@ -34,9 +55,10 @@ class SentText:
             EngineProtocolError: the message does not begin with what was said.
         """
         reasoning, content = _text(message.get("reasoning_content")), _text(message.get("content"))
-        if not reasoning.startswith(self.reasoning) or not content.startswith(self.content):
+        said_reasoning, said_content = str(self.reasoning), str(self.content)
+        if not reasoning.startswith(said_reasoning) or not content.startswith(said_content):
             raise EngineProtocolError("the finished reply does not begin with the text that was streamed")
-        return UnsentText(reasoning=reasoning[len(self.reasoning) :], content=content[len(self.content) :])
+        return UnsentText(reasoning=reasoning[len(said_reasoning) :], content=content[len(said_content) :])
 
 
 def _text(value: Any) -> str:

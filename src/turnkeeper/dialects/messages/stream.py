@@ -15,7 +15,7 @@ from turnkeeper.dialects.messages.error import render_error
 from turnkeeper.dialects.messages.reply import build_usage, describe_stop, open_call, open_message
 from turnkeeper.dialects.opaque_reasoning import sign_thinking
 from turnkeeper.dialects.reply import AgentReply
-from turnkeeper.dialects.sent_text import SentText
+from turnkeeper.dialects.sent_text import GrowingText, SentText
 from turnkeeper.dialects.sse import encode_text_event
 from turnkeeper.dialects.tool_calls import UNPARSED_KEY, parse_arguments
 from turnkeeper.errors import TurnkeeperError
@@ -33,7 +33,7 @@ class MessagesStream:
         self._sent = SentText()
         self._is_started = False
         self._open: str | None = None
-        self._text_so_far = ""
+        self._text_so_far = GrowingText()
         """The thinking of the open block: its signature covers it."""
         self._blocks = 0
 
@@ -84,7 +84,7 @@ class MessagesStream:
             empty = {"thinking": "", "signature": ""} if kind == THINKING else {"text": ""}
             opening = self._close_block() + self._open_block(kind, {"type": kind, **empty})
         if kind == THINKING:
-            self._text_so_far += text
+            self._text_so_far.add(text)
         return opening + self._delta({"type": f"{kind}_delta", kind: text})
 
     def _render_call(self, call: JsonObject) -> bytes:
@@ -99,7 +99,7 @@ class MessagesStream:
         )
 
     def _open_block(self, kind: str, block: JsonObject) -> bytes:
-        self._open, self._text_so_far = kind, ""
+        self._open, self._text_so_far = kind, GrowingText()
         self._blocks += 1
         return self._event("content_block_start", index=self._blocks - 1, content_block=block)
 
@@ -108,7 +108,7 @@ class MessagesStream:
             return b""
         signature = b""
         if self._open == THINKING:
-            signature = self._delta({"type": "signature_delta", "signature": sign_thinking(self._text_so_far)})
+            signature = self._delta({"type": "signature_delta", "signature": sign_thinking(str(self._text_so_far))})
         self._open = None
         return signature + self._event("content_block_stop", index=self._blocks - 1)
 

@@ -17,7 +17,7 @@ from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.dialects.openai import choose_code
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.dialects.responses.reply import ReplyForm, build_part, build_text, build_usage, describe_end
-from turnkeeper.dialects.sent_text import SentText
+from turnkeeper.dialects.sent_text import GrowingText, SentText
 from turnkeeper.dialects.sse import encode_text_event
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
@@ -38,7 +38,7 @@ class ResponsesStream:
         self._parts = Counter[str]()
         """How many items of each text there are: a model may come back to reasoning behind its text."""
         self._open: str | None = None
-        self._text_so_far = ""
+        self._text_so_far = GrowingText()
         """The text of the open item."""
 
     def heartbeat(self) -> bytes:
@@ -88,13 +88,13 @@ class ResponsesStream:
         if not text:
             return b""
         opening = b"" if self._open == kind else self._close_item() + self._open_item(kind)
-        self._text_so_far += text
+        self._text_so_far.add(text)
         if kind == REASONING:
             return opening + self._item_event("response.reasoning_summary_text.delta", summary_index=0, delta=text)
         return opening + self._item_event("response.output_text.delta", content_index=0, delta=text, logprobs=[])
 
     def _open_item(self, kind: str) -> bytes:
-        self._open, self._text_so_far = kind, ""
+        self._open, self._text_so_far = kind, GrowingText()
         self._parts[kind] += 1
         self._output.append({})
         self._output[-1] = self._build_open()
@@ -114,12 +114,12 @@ class ResponsesStream:
         kind, self._open = self._open, None
         if kind == REASONING:
             return (
-                self._item_event("response.reasoning_summary_text.done", summary_index=0, text=self._text_so_far)
+                self._item_event("response.reasoning_summary_text.done", summary_index=0, text=str(self._text_so_far))
                 + self._item_event("response.reasoning_summary_part.done", summary_index=0, part=item["summary"][0])
                 + self._done()
             )
         return (
-            self._item_event("response.output_text.done", content_index=0, text=self._text_so_far, logprobs=[])
+            self._item_event("response.output_text.done", content_index=0, text=str(self._text_so_far), logprobs=[])
             + self._item_event("response.content_part.done", content_index=0, part=item["content"][0])
             + self._done()
         )
@@ -128,8 +128,8 @@ class ResponsesStream:
         """The open item, the last of the output, with what was said so far."""
         response_id, part = self._start.response_id, self._parts[self._open or TEXT] - 1
         if self._open == REASONING:
-            return self._form.build_reasoning(response_id, self._text_so_far, part)
-        return build_text(response_id, self._text_so_far, part)
+            return self._form.build_reasoning(response_id, str(self._text_so_far), part)
+        return build_text(response_id, str(self._text_so_far), part)
 
     # Calls.
 
