@@ -24,8 +24,9 @@ from benchmarks.updates.rounds import Load, PlayedSession, Round, TracedCall
 from benchmarks.updates.run import run_case, running_stage
 from turnkeeper.choices import OnAbort, PauseMode
 
-LOAD = Load(rollouts=12, concurrency=12, tasks=2)
-"""More agents than the engines have places, so that the update always finds some of them generating."""
+LOAD = Load(rollouts=10, concurrency=10, tasks=1)
+"""More agents than the engines have places, so that the update always finds some of them generating. Longer rollouts and
+more rounds are for `make proof`."""
 
 
 @dataclass(slots=True)
