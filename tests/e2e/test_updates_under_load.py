@@ -25,8 +25,8 @@ from benchmarks.updates.run import run_case, running_stage
 from turnkeeper.choices import OnAbort, PauseMode
 
 LOAD = Load(rollouts=10, concurrency=10, tasks=1)
-"""More agents than the engines have places, so that the update always finds some of them generating. Longer rollouts and
-more rounds are for `make proof`."""
+"""More agents than the engines have places, so that the update always finds some of them generating. `make proof` plays
+longer rollouts, twenty times."""
 
 
 @dataclass(slots=True)
