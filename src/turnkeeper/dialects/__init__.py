@@ -13,7 +13,7 @@ from turnkeeper.dialects.responses import RESPONSES
 from turnkeeper.dialects.sse import Event, parse_events
 
 DIALECTS: tuple[Dialect, ...] = (CHAT, MESSAGES, RESPONSES)
-"""Every dialect that is served."""
+"""The dialects that the server speaks."""
 
 __all__ = [
     "CHAT",

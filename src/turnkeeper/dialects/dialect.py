@@ -21,17 +21,17 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.jsontypes import JsonObject, Message
 
 DecodeToken: TypeAlias = Callable[[int], str]
-"""One token id as text; given to calls that asked for the text of each token."""
+"""Gives the text of one token id, for requests that want log-probabilities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStart:
-    """What is known of a reply before it is there."""
+    """What is known of a reply while it is still being generated."""
 
     response_id: str
-    """The id under which it will be delivered."""
+    """The id under which the reply will be delivered."""
     created_s: int = 0
-    """Unix seconds when it was asked for."""
+    """Unix seconds at the arrival of the request."""
     prompt_tokens: int = 0
     """Length of the whole prompt; 0 where it is not known yet."""
 
@@ -43,15 +43,15 @@ class ReplyStream(Protocol):
     """
 
     def heartbeat(self) -> bytes:
-        """An event that clients of this dialect accept and ignore; the first one opens the stream where needed."""
+        """Send an event that clients accept and ignore; the first one opens the stream where the API has an opening."""
         ...
 
     def extend(self, *, reasoning: str, content: str) -> bytes:
-        """Text that was generated since; tool calls come whole, with the finished reply."""
+        """Send text that was generated since the last call; tool calls come whole, with the finished reply."""
         ...
 
     def finish(self, reply: AgentReply) -> bytes:
-        """Everything that is still to be said, the terminal event included.
+        """Send whatever of the reply was not sent yet, the terminal event included.
 
         Raises:
             EngineProtocolError: the reply does not begin with what ``extend`` was given.
@@ -59,7 +59,7 @@ class ReplyStream(Protocol):
         ...
 
     def fail(self, error: TurnkeeperError) -> bytes:
-        """The dialect's error event, after which nothing follows."""
+        """Send the error event of the dialect, behind which nothing may follow."""
         ...
 
 
@@ -77,11 +77,11 @@ class AgentCall(Protocol):
         ...
 
     def render_reply(self, reply: AgentReply) -> bytes:
-        """The whole reply as one JSON body."""
+        """Render the whole reply as one JSON body."""
         ...
 
     def open_stream(self, start: StreamStart) -> ReplyStream:
-        """The reply as events, from what is known before the reply is there."""
+        """Open a stream of events for a reply that is still being generated."""
         ...
 
 
@@ -90,13 +90,13 @@ class ParseContext:
     """What a dialect may know beyond the body."""
 
     decode_token: DecodeToken
-    """The text of one token id."""
+    """Gives the text of one token id."""
     forward_fields: tuple[str, ...] = ()
-    """Fields on no list that the operator forwards to the engines."""
+    """The fields that stand in no row of `turnkeeper.fields` and that the operator forwards to the engines."""
     on_image: OnImage = OnImage.REFUSE
-    """What becomes of images."""
+    """Whether images are refused or left out."""
     find_reply: Callable[[str], Message | None] = lambda _: None
-    """The assistant message that the session delivered under the id of a reply; None where it delivered none."""
+    """Finds the assistant message that the session delivered under an id of a reply; None where there is none."""
 
 
 class Dialect(Protocol):
@@ -104,25 +104,25 @@ class Dialect(Protocol):
 
     @property
     def name(self) -> str:
-        """chat, messages or responses: ``TurnRequest.dialect``."""
+        """The name by which records and options call it: chat, messages or responses."""
         ...
 
     @property
     def path(self) -> str:
-        """Where its turns are posted, behind ``/sessions/{id}/``: ``v1/chat/completions``."""
+        """The path to which turns are posted, behind ``/sessions/{id}/``: ``v1/chat/completions``."""
         ...
 
     @property
     def count_path(self) -> str | None:
-        """Where clients ask for the length of a prompt, behind ``/sessions/{id}/``; None where they do not."""
+        """The path under which clients ask for the length of a prompt; None where the API has no such path."""
         ...
 
     def build_response_id(self, hex_digits: str) -> str:
-        """Spell 32 random hex digits as this dialect's id of a reply."""
+        """Build the id of a reply, in the form that clients know, from 32 random hex digits."""
         ...
 
     def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
-        """Read a body.
+        """Parse a body.
 
         Raises:
             RequestError: what is malformed or refused, by the name of its field.
@@ -130,9 +130,9 @@ class Dialect(Protocol):
         ...
 
     def choose_status(self, error: TurnkeeperError) -> int:
-        """The HTTP status under which clients of this dialect expect the error."""
+        """Choose the HTTP status under which clients of this dialect expect the error."""
         ...
 
     def render_error(self, error: TurnkeeperError) -> bytes:
-        """The error as this dialect's JSON body."""
+        """Render the error as the JSON body that clients of this dialect expect."""
         ...

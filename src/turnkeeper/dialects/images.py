@@ -8,8 +8,8 @@ from turnkeeper.choices import OnImage
 from turnkeeper.jsontypes import JsonObject
 
 IMAGE_TYPES = ("image", "image_url", "input_image")
-"""The types under which the three APIs, and clients that mix them, send an image. No set: a client's type may be
-anything, a list too."""
+"""The types under which the three APIs, and clients that mix them, send an image. A tuple and no set, since a
+client may send any JSON value as the type, a list too."""
 
 IMAGE_PLACEHOLDER = "[image omitted: this model reads text only]"
 """What the policy reads in place of an image that was left out. Changing it changes prompts."""
@@ -20,7 +20,7 @@ IMAGE_HINT = "images cannot be replayed token by token; --on-image omit leaves t
 
 
 class ImageFilter:
-    """What becomes of the images of one request."""
+    """Refuses the images of one request, or replaces each by a text."""
 
     def __init__(self, on_image: OnImage) -> None:
         self.omits = on_image is OnImage.OMIT
@@ -29,11 +29,11 @@ class ImageFilter:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The note for the turn; none where no image was left out."""
+        """The note that the turn gets; empty where no image was left out."""
         return (IMAGE_NOTE,) if self._has_omitted else ()
 
     def find_placeholder(self, part: JsonObject) -> str | None:
-        """The text in place of an image that is left out; None for every other part, and where images are refused."""
+        """Find the text for an image that is left out; None for any other part, and where images are refused."""
         if not self.omits or part.get("type") not in IMAGE_TYPES:
             return None
         self._has_omitted = True

@@ -29,11 +29,11 @@ from turnkeeper.jsontypes import (
 __all__ = ["describe_json", "encode_json", "parse_json", "parse_object", "parse_optional_object"]
 
 _EXACT = float(1 << 63)
-"""From here on a double may be a whole number that orjson could not hold."""
+"""A double of this size or more may be a whole number that was too long for orjson."""
 
 
 def parse_object(body: bytes) -> JsonObject:
-    """Read a body that must be a JSON object.
+    """Parse a body that must be a JSON object.
 
     Raises:
         RequestError: the body is no JSON, or another JSON value.
@@ -45,12 +45,12 @@ def parse_object(body: bytes) -> JsonObject:
 
 
 def parse_optional_object(body: bytes) -> JsonObject:
-    """Read a body that may be left out."""
+    """Parse a body that may be left out: an empty one is an empty object."""
     return parse_object(body) if body.strip() else {}
 
 
 def parse_json(body: bytes) -> Any:
-    """Read any JSON value.
+    """Parse a body of any JSON value.
 
     Raises:
         RequestError: the body is empty, no JSON, no UTF-8, nested too deep, or holds a number JSON does not have.
@@ -67,7 +67,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def _parse(body: bytes) -> Any:
-    """Read by orjson; what it refuses (lone surrogates among it) or rounds is read again by the slower parser.
+    """Parse by orjson; what it refuses (lone surrogates among it) or rounds is parsed again by the slower parser.
 
     Looking for either in the bytes beforehand takes longer than reading them: 0.25 ms for 150 KB, 0.07 to read.
     """
@@ -83,7 +83,7 @@ def _parse_slowly(body: bytes) -> Any:
 
 
 def _holds_rounded(value: Any) -> bool:
-    """Whether a double in it is so large that it may have been a whole number."""
+    """Tell whether a number is so large that orjson may have rounded a whole number to it."""
     doubles = ([item for item in level if type(item) is float] for level in iter_levels(value))
     return any(not -_EXACT < item < _EXACT for level in doubles for item in level)
 

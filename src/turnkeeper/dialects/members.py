@@ -1,4 +1,4 @@
-"""Typed reads of a body's members, for every dialect. Null counts as left out."""
+"""Typed access to the members of a body, for every dialect. A member that is null counts as left out."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +8,11 @@ from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject, is_array, is_object
 
 DEFAULT_MODEL = "policy"
-"""What a reply calls the model when the request does not name one."""
+"""The model's name that a reply shows where the request names none."""
 
 
 def get_flag(fields: Mapping[str, Any], name: str) -> bool:
-    """A boolean field that may be left out or null.
+    """Get a boolean; a member that is left out is false.
 
     Raises:
         RequestError: it is something else.
@@ -24,7 +24,7 @@ def get_flag(fields: Mapping[str, Any], name: str) -> bool:
 
 
 def get_model(fields: Mapping[str, Any]) -> str:
-    """The model that is asked for; empty where the request names none.
+    """Get the name of the model; empty where the request names none.
 
     Raises:
         RequestError: it is no string.
@@ -36,16 +36,16 @@ def get_model(fields: Mapping[str, Any]) -> str:
 
 
 def choose_model(fields: Mapping[str, Any]) -> str:
-    """The name that the reply echoes.
+    """Choose the model's name that the reply shows.
 
     Raises:
-        RequestError: the model that is asked for is no string.
+        RequestError: the name of the model is no string.
     """
     return get_model(fields) or DEFAULT_MODEL
 
 
 def get_object(value: Any, where: str) -> JsonObject:
-    """The value, if it is an object.
+    """Check that a value is an object; ``where`` is its path in error messages.
 
     Raises:
         RequestError: it is something else.
@@ -56,12 +56,12 @@ def get_object(value: Any, where: str) -> JsonObject:
 
 
 def get_optional_object(value: Any, where: str) -> JsonObject:
-    """The same for a member that may be left out; then it is empty."""
+    """Check that a value is an object or left out; what is left out is an empty object."""
     return {} if value is None else get_object(value, where)
 
 
 def get_list(value: Any, where: str) -> list[Any]:
-    """The value, if it is a list; empty where it is left out.
+    """Check that a value is a list or left out; what is left out is an empty list.
 
     Raises:
         RequestError: it is something else.
@@ -74,7 +74,7 @@ def get_list(value: Any, where: str) -> list[Any]:
 
 
 def get_text(value: Any, where: str) -> str:
-    """The value, if it is a string.
+    """Check that a value is a string; ``where`` is its path in error messages.
 
     Raises:
         RequestError: it is something else.
@@ -85,12 +85,12 @@ def get_text(value: Any, where: str) -> str:
 
 
 def get_optional_text(value: Any, where: str) -> str:
-    """The same for a member that may be left out; then it is empty."""
+    """Check that a value is a string or left out; what is left out is an empty string."""
     return "" if value is None else get_text(value, where)
 
 
 def get_name(value: Any, where: str) -> str:
-    """A string that is not empty.
+    """Check that a value is a string and not empty.
 
     Raises:
         RequestError: it is something else.
@@ -101,13 +101,14 @@ def get_name(value: Any, where: str) -> str:
 
 
 NESTED_FIELDS = ("extra_body", "sampling_params")
-"""Members that hold further fields of the body: some clients send what an SDK would have merged."""
+"""The members whose own members are fields of the body: some clients send them where an SDK would merge them."""
 
 
 def merge_nested(body: JsonObject) -> tuple[JsonObject, tuple[str, ...]]:
-    """The body with the fields of its nested forms in it, as OpenAI's SDK merges them, and a note of each form.
+    """Merge the fields of nested members into the body, as OpenAI's SDK does, and note each such member.
 
-    The nested value wins. What is no object is left alone, as any field on no list.
+    Where a field stands in both, the nested one wins. A nested member that is no object stays where it is, as any
+    unknown field.
     """
     notes: list[str] = []
     while name := next((name for name in NESTED_FIELDS if is_object(body.get(name))), None):

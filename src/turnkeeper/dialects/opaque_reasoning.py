@@ -1,8 +1,8 @@
-"""Signatures of thinking blocks and sealed reasoning: opaque to clients, checked when they come back.
+"""Opaque fields beside reasoning: the signature of a thinking block, and ``encrypted_content`` of a reasoning item.
 
-Nothing here is a secret: the marks tell what this server said from what another did, and carry reasoning through
-clients that keep nothing but the opaque field. A signature is base64, as Anthropic's are: some clients keep the bytes
-that it stands for and encode them again.
+Clients send both back as they came. Neither is a secret: a signature tells reasoning of this server from that of
+another one, and ``encrypted_content`` carries the text through clients that keep nothing but this field. A signature is
+base64, as Anthropic's are: some clients keep the bytes that it encodes, and encode them again.
 """
 
 import base64
@@ -11,26 +11,26 @@ from hashlib import blake2b
 
 _PREFIX = "turnkeeper."
 _SIGNATURE_PREFIX = b"turnkeeper: "
-"""12 bytes, and 18 of digest: base64 of both needs no padding, which some clients take away."""
+"""12 bytes, which with 18 bytes of digest need no padding in base64: some clients take padding away."""
 
 
 def sign_thinking(text: str) -> str:
-    """The signature under which a thinking block goes out."""
+    """Build the signature of a thinking block with this text."""
     return base64.b64encode(_SIGNATURE_PREFIX + _hash(text, size=18)).decode()
 
 
 def is_signed(text: str, signature: str) -> bool:
-    """Whether the signature is the one this server gave to this text."""
+    """Tell whether a signature is the one that this server gives to this text."""
     return signature == sign_thinking(text)
 
 
 def encode_reasoning(text: str) -> str:
-    """The reasoning as an opaque string that ``decode_reasoning`` reads back."""
+    """Encode reasoning as an opaque string, which `decode_reasoning` decodes."""
     return f"{_PREFIX}{_digest(text)}.{base64.b64encode(text.encode('utf-8', 'surrogatepass')).decode()}"
 
 
 def decode_reasoning(encoded: str) -> str | None:
-    """The sealed reasoning; None for what this server did not seal."""
+    """Decode reasoning; None for a string that this server did not encode."""
     digest, _, payload = encoded.removeprefix(_PREFIX).partition(".")
     if not encoded.startswith(_PREFIX):
         return None

@@ -23,12 +23,12 @@ _TYPES: Mapping[int, str] = {
 
 
 def choose_code(error: TurnkeeperError) -> str:
-    """The code that clients look for."""
+    """Choose the code by which clients know the error."""
     return "context_length_exceeded" if isinstance(error, ContextLengthError) else error.code
 
 
 def build_error(error: TurnkeeperError) -> JsonObject:
-    """``{"error": {"message", "type", "code", "param"}}``."""
+    """Build ``{"error": {"message", "type", "code", "param"}}``."""
     kind = _TYPES.get(error.http_status, "server_error")
     return {
         "error": {

@@ -1,4 +1,4 @@
-"""What an agent gets for a turn, before a dialect gives it its shape. Knows no dialect and no HTTP."""
+"""The reply to an agent, before a dialect renders it. Knows no dialect and no HTTP."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from turnkeeper.jsontypes import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReply:
-    """One assistant message with what clients are told about it."""
+    """One assistant message, and the facts that clients are told about it."""
 
     response_id: str
-    """The id under which the reply is delivered; a replay carries the same."""
+    """The id under which the reply is delivered, at its first delivery and at every replay."""
     created_s: int
     """Unix seconds when the engine's reply was complete."""
     message: Message
@@ -45,7 +45,7 @@ class AgentReply:
 
 
 def build_reply(completion: Completion, prompt_tokens: int) -> AgentReply:
-    """The reply that delivers a completion; the same for its first delivery and for every replay."""
+    """Build the reply that delivers a completion; its first delivery and every replay are built alike."""
     return AgentReply(
         response_id=completion.response_id,
         created_s=int(completion.finished_at),

@@ -14,25 +14,25 @@ from turnkeeper.jsontypes import is_object
 from turnkeeper.texts import shorten
 
 TOKEN_LIMIT = FIELDS["max_tokens"]
-"""The field that limits a completion; its aliases all mean it."""
+"""The row of the field that limits a completion, under any of its aliases."""
 
 
 _ADAPTER_HINT = "; the server's option --lora-name names the adapter that all turns are sampled with"
 
 MAX_DROPPED = 100
-"""The most fields that a turn lists as left out."""
+"""How many fields that were left out a turn lists at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedFields:
-    """What a body asks for beside its conversation."""
+    """The fields of a body that do not belong to its conversation."""
 
     sampling: Mapping[str, Any]
-    """The sampler, under the names of chat completions."""
+    """The sampling fields, under the names of chat completions."""
     forwarded: Mapping[str, Any]
-    """What else reaches the engine: fields about calls and reports, and those that the operator forwards."""
+    """The other fields that reach the engine: those about calls and reports, and those that the operator forwards."""
     dropped_fields: tuple[str, ...]
-    """Fields on no list, by name: left out."""
+    """The names of the fields that were left out, since they stand in no row."""
     notes: tuple[str, ...]
     """The fields that were overridden, a sentence each."""
 
@@ -42,13 +42,13 @@ class PinnedSampling:
     """A request's fields after a session's pins were laid over them."""
 
     sampling: Mapping[str, Any]
-    """What the engine is asked for."""
+    """The sampling fields that go to the engine."""
     forwarded: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What else goes to the engine."""
+    """The other fields that go to the engine."""
     overridden: Mapping[str, Any]
-    """What the agent had asked for instead, by field; only where it differs."""
+    """The agent's own values that a pin replaced, by field; only those that differ from the pin."""
     unpinned: tuple[str, ...]
-    """Fields by which the agent changes the distribution, since no pin says otherwise."""
+    """The fields by which the agent changes the distribution and which no pin fixes."""
     notes: tuple[str, ...] = ()
     """The fields that a pin of null left out, a sentence each."""
 
@@ -56,7 +56,7 @@ class PinnedSampling:
 def parse_fields(
     body: Mapping[str, Any], *, read: Collection[str] = (), forward_fields: Collection[str] = ()
 ) -> RequestedFields:
-    """Sort the fields of a body by their rows; null means left out.
+    """Sort the fields of a body by their rows; a field that is null counts as left out.
 
     Args:
         body: the fields under the names of chat completions.
@@ -86,7 +86,7 @@ def parse_fields(
 
 
 def check_allowed(body: Mapping[str, Any]) -> None:
-    """Refuse what is not for agents.
+    """Refuse the fields that are not for agents.
 
     Raises:
         FieldNotAllowedError: a field chooses weights, addresses or priority.
@@ -112,7 +112,7 @@ def check_allowed(body: Mapping[str, Any]) -> None:
 
 
 def _parse_reaching(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that reach the engine under their own names, each value checked."""
+    """Check the fields that reach the engine, and bring each to the name of its row."""
     requested: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     for name, value in given.items():
@@ -130,7 +130,7 @@ def _parse_reaching(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_pins(value: Any) -> dict[str, Any]:
-    """The pins of a new session, checked as a body's fields would be. A pin of null forbids its field.
+    """Parse the pins of a new session; each is checked like a field of a body. A pin of null forbids its field.
 
     Fields whose value the server fixes are taken and left out, since a trainer's sampling parameters hold some.
 
@@ -160,7 +160,7 @@ def parse_pins(value: Any) -> dict[str, Any]:
 
 
 def parse_sampling_field(name: str, value: Any) -> Any:
-    """One sampling field that stands alone, checked as a body's field would be.
+    """Check one sampling field that stands alone, like a field of a body.
 
     Raises:
         RequestError: a bad value.
@@ -171,7 +171,7 @@ def parse_sampling_field(name: str, value: Any) -> Any:
 def apply_pins(
     sampling: Mapping[str, Any], pins: Mapping[str, Any], forwarded: Mapping[str, Any] | None = None
 ) -> PinnedSampling:
-    """Lay a session's pins over what the agent asked for; pins win, and a pin of null leaves the field out."""
+    """Replace the agent's fields by the session's pins; a pin of null leaves the field out."""
     requested = {**(forwarded or {}), **sampling}
     overridden = {
         name: requested[name] for name in pins if name in requested and not is_same(requested[name], pins[name])
@@ -197,5 +197,5 @@ def _is_sampling(name: str) -> bool:
 
 
 def quote(value: Any) -> str:
-    """A value as an error message quotes it."""
+    """Quote a value for an error message, cut to 60 characters."""
     return shorten(repr(value))

@@ -26,24 +26,24 @@ class Event:
     """One received event."""
 
     name: str | None
-    """What ``event:`` said; None without it."""
+    """The value of ``event:``; None where the event has none."""
     data: str
-    """The ``data:`` lines, joined by newlines."""
+    """The values of ``data:``, joined by newlines."""
 
 
 def encode_event(payload: Any, name: str | None = None) -> bytes:
-    """One event whose data is a JSON value."""
+    """Encode an event whose data is a JSON value."""
     return encode_text_event(encode_json(payload), name)
 
 
 def encode_text_event(data: bytes, name: str | None = None) -> bytes:
-    """One event whose data is ready JSON, or other text without line breaks."""
+    """Encode an event whose data is JSON that is already encoded, or another text without line breaks."""
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
     return head + b"data: " + _escape_line_breaks(data) + b"\n\n"
 
 
 _LINE_BREAKS = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\u0085\u2028\u2029")
-"""What some clients take for the end of a line, in UTF-8, and its escape in a JSON string."""
+"""The characters that some clients take for the end of a line, in UTF-8, each with its escape in a JSON string."""
 
 
 def _escape_line_breaks(data: bytes) -> bytes:
@@ -53,7 +53,7 @@ def _escape_line_breaks(data: bytes) -> bytes:
 
 
 def parse_events(stream: bytes) -> Iterator[Event]:
-    """Read a complete stream back; comments are skipped, an event that is not ended by a blank line is left out."""
+    """Parse a complete stream; comments are skipped, and an event that no blank line ends is left out."""
     *blocks, _ = stream.decode().replace("\r\n", "\n").split("\n\n")
     for block in blocks:
         fields = [line.partition(":")[::2] for line in block.split("\n") if line and not line.startswith(":")]

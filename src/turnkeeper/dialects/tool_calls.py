@@ -14,11 +14,11 @@ import json
 from turnkeeper.jsontypes import JsonObject, is_object, parse_finite, parse_strict
 
 UNPARSED_KEY = "unparsed_arguments"
-"""The one member of an object that stands for a text that spells none."""
+"""The name of the one member of an object that stands for a text which spells no object."""
 
 
 def parse_arguments(text: str) -> JsonObject:
-    """The object that a sampled text spells; no text is the empty object."""
+    """Parse the arguments that were sampled into an object; an empty text is an empty object."""
     if not text:
         return {}
     value = _parse(text)
@@ -28,7 +28,7 @@ def parse_arguments(text: str) -> JsonObject:
 
 
 def render_arguments(value: JsonObject) -> str:
-    """The text for an object that a client sent."""
+    """Render the arguments that a client sent as an object."""
     if value.keys() == {UNPARSED_KEY} and isinstance(value[UNPARSED_KEY], str):
         return str(value[UNPARSED_KEY])
     return json.dumps(value, ensure_ascii=False)

@@ -23,10 +23,10 @@ from turnkeeper.jsontypes import JsonObject
 OWN_FIELDS: frozenset[str] = frozenset(
     {"messages", "tools", "chat_template_kwargs", "model", "stream", "stream_options", "logprobs"}
 )
-"""Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
+"""The body fields that only this dialect has; any other field is treated as its row in `turnkeeper.fields` says."""
 
 IGNORED_FIELDS = HOSTED_FIELDS
-"""What only a hosted service understands: left out, and noted."""
+"""The fields that only a hosted service understands: they are left out, and the turn notes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,27 +38,27 @@ class ChatCall:
     form: ReplyForm
 
     def render_reply(self, reply: AgentReply) -> bytes:
-        """A ``chat.completion`` object."""
+        """Render the reply as a ``chat.completion`` object."""
         return encode_json(build_completion(reply, self.form))
 
     def open_stream(self, start: StreamStart) -> ReplyStream:
-        """Chunks under one id."""
+        """Open a stream of chunks, all under one id."""
         return ChatStream(start, self.form)
 
 
 class ChatDialect:
-    """OpenAI chat completions."""
+    """The dialect of OpenAI chat completions."""
 
     name = "chat"
     path = "v1/chat/completions"
     count_path = None
 
     def build_response_id(self, hex_digits: str) -> str:
-        """``chatcmpl-...``, as clients know it."""
+        """Build ``chatcmpl-`` and the digits, the form that OpenAI's clients know."""
         return f"chatcmpl-{hex_digits}"
 
     def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
-        """Read a body; see the dialect's protocol."""
+        """Parse a body."""
         body, nested = merge_nested(body)
         fields = parse_fields(body, read=OWN_FIELDS | IGNORED_FIELDS, forward_fields=context.forward_fields)
         images = ImageFilter(context.on_image)
@@ -88,11 +88,11 @@ class ChatDialect:
         return ChatCall(request=request, wants_stream=get_flag(body, "stream"), form=form)
 
     def choose_status(self, error: TurnkeeperError) -> int:
-        """The error's own status."""
+        """Choose the status of the error itself: this API has no others."""
         return error.http_status
 
     def render_error(self, error: TurnkeeperError) -> bytes:
-        """``{"error": {"message", "type", "code", "param"}}``."""
+        """Render the error as OpenAI's error object."""
         return encode_json(build_error(error))
 
 

@@ -10,7 +10,7 @@ from turnkeeper.jsontypes import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyForm:
-    """What a request says about the form of its reply."""
+    """The form that a request wants its reply in."""
 
     model: str
     """The model that the reply names: the one that the request named."""
@@ -21,7 +21,7 @@ class ReplyForm:
     decode_token: DecodeToken
 
     def build_logprobs(self, reply: AgentReply) -> JsonObject | None:
-        """Each sampled token with its text and log-probability; None unless asked for."""
+        """Build the sampled tokens with their texts and log-probabilities; None where the request wants none."""
         if not self.wants_logprobs:
             return None
         places = reply.top_logprobs if reply.top_logprobs is not None else ((),) * len(reply.ids)
@@ -39,7 +39,7 @@ class ReplyForm:
 
 
 def build_completion(reply: AgentReply, form: ReplyForm) -> JsonObject:
-    """A whole ``chat.completion`` object."""
+    """Build the whole ``chat.completion`` object."""
     choice: JsonObject = {
         "index": 0,
         "message": reply.message,
@@ -59,10 +59,10 @@ def build_completion(reply: AgentReply, form: ReplyForm) -> JsonObject:
 
 
 def choose_finish_reason(reply: AgentReply) -> str:
-    """Why the reply ended, for agents that test it: a reply that stopped is ``tool_calls`` where it has calls.
+    """Choose the finish reason that the agent is told: ``tool_calls`` for a reply that stopped and has calls.
 
-    Engines say ``stop`` of such a reply where another than their own parser read the calls. Records and samples keep
-    the word of the engine.
+    An engine says ``stop`` of such a reply where the calls were parsed here and not by the engine. Records and samples
+    keep the word of the engine.
     """
     if reply.finish_reason not in (FinishReason.STOP, FinishReason.TOOL_CALLS):
         return reply.finish_reason
@@ -70,7 +70,7 @@ def choose_finish_reason(reply: AgentReply) -> str:
 
 
 def build_usage(reply: AgentReply) -> JsonObject:
-    """Token counts in the form of OpenAI."""
+    """Build the token counts of chat completions."""
     return {
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.completion_tokens,

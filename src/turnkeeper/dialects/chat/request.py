@@ -1,7 +1,7 @@
-"""Canonical messages and tools: the chat-completions form that sessions store and renderers read.
+"""The messages and tools of chat completions, which are the canonical form themselves: they are checked, not changed.
 
-Every dialect ends here. What is malformed is refused by the path of its field (``messages[3].content[0].type``).
-Tool-call arguments stay the string that came.
+What is malformed is refused by the path of its field (``messages[3].content[0].type``). The arguments of a tool call
+stay the string that the client sent.
 """
 
 import json
@@ -20,7 +20,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def parse_messages(value: Any, images: ImageFilter) -> tuple[Message, ...]:
-    """Read a chat-completions ``messages`` list.
+    """Parse a ``messages`` list.
 
     Args:
         value: the list.
@@ -34,7 +34,7 @@ def parse_messages(value: Any, images: ImageFilter) -> tuple[Message, ...]:
 
 
 def parse_message(value: Any, where: str, images: ImageFilter) -> Message:
-    """Read one chat-completions message; ``where`` names it in errors."""
+    """Parse one message; ``where`` is its path in error messages."""
     message = get_object(value, where)
     role = message.get("role")
     if role not in ROLES:
@@ -55,7 +55,7 @@ def parse_message(value: Any, where: str, images: ImageFilter) -> Message:
 
 
 def parse_tools(value: Any) -> tuple[JsonObject, ...]:
-    """Read a chat-completions ``tools`` list; null and a missing list are no tools.
+    """Parse a ``tools`` list; null and a missing list are no tools.
 
     Raises:
         RequestError: not a list, or an entry that is no function with a name.
@@ -102,7 +102,7 @@ def _parse_tool_call(value: Any, where: str) -> JsonObject:
 
 
 def _replace_images(message: JsonObject, images: ImageFilter) -> JsonObject:
-    """The message with a text part for each image that is left out."""
+    """Put a text part in the place of each image that is left out."""
     content = message.get("content")
     if not is_array(content):
         return message

@@ -4,7 +4,7 @@
 
     role, (reasoning or content) ..., tool calls, finish reason, usage where it is asked for, [DONE]
 
-A finished reply holds what no delta said before: log-probabilities and calls come with the end of an engine call.
+Log-probabilities and tool calls come only with the finished reply: they are known when the engine's call has ended.
 """
 
 from turnkeeper.dialects.chat.reply import ReplyForm, build_usage, choose_finish_reason
@@ -28,16 +28,16 @@ class ChatStream:
         self._is_open = False
 
     def heartbeat(self) -> bytes:
-        """The role first, afterwards a delta without content."""
+        """Send the role at first, and a delta without content afterwards."""
         return self._chunk({}) if self._is_open else self._open()
 
     def extend(self, *, reasoning: str, content: str) -> bytes:
-        """A delta for each text."""
+        """Send a delta for each text that is not empty."""
         self._sent.add(reasoning=reasoning, content=content)
         return self._open() + self._render_texts(reasoning, content)
 
     def finish(self, reply: AgentReply) -> bytes:
-        """The deltas, the finish reason, the usage where wanted, ``[DONE]``."""
+        """Send the deltas that are left, the finish reason, the usage where it is wanted, and ``[DONE]``."""
         rest = self._sent.get_unsent(reply.message)
         parts = [self._open(), self._render_texts(rest.reasoning, rest.content)]
         for index, call in enumerate(reply.message.get("tool_calls") or ()):
@@ -50,11 +50,11 @@ class ChatStream:
         return b"".join(parts)
 
     def fail(self, error: TurnkeeperError) -> bytes:
-        """An ``error`` object in place of a chunk; ``[DONE]`` does not follow, since nothing is done."""
+        """Send an error object in place of a chunk; ``[DONE]`` does not follow, since the reply is not complete."""
         return encode_text_event(encode_json(build_error(error)))
 
     def _open(self) -> bytes:
-        """The role, unless it was said."""
+        """Send the role, unless it was sent before."""
         if self._is_open:
             return b""
         self._is_open = True

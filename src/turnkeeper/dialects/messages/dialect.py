@@ -1,6 +1,6 @@
 """Anthropic Messages: the whole of the dialect, put together from its parts.
 
-The conversation is read in ``request``, tools in ``tools``; a reply is built in ``reply`` and ``stream``, errors in
+The conversation is parsed in ``request``, tools in ``tools``; a reply is built in ``reply`` and ``stream``, errors in
 ``error``.
 """
 
@@ -35,46 +35,47 @@ OWN_FIELDS: frozenset[str] = frozenset(
     {"model", "system", "messages", "tools", "tool_choice", "stream", "stop_sequences", "chat_template_kwargs"}
     | {"output_config"}
 )
-"""Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
+"""The body fields that only this dialect has; any other field is treated as its row in `turnkeeper.fields` says."""
 
 IGNORED_FIELDS: frozenset[str] = frozenset(
     {"metadata", "service_tier", "context_management", "container", "mcp_servers", "betas", "inference_geo", "speed"}
     | {"thinking", "cache_control", "anthropic_beta", "anthropic_version"}
 )
-"""What only a hosted model understands: left out, and noted. Whether the policy thinks is its template's matter."""
+"""The fields that only a hosted model understands: they are left out, and the turn notes it. ``thinking`` is one of
+them, since whether the policy thinks is decided by its chat template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesCall:
-    """A parsed request."""
+    """A parsed request of Anthropic Messages."""
 
     request: TurnRequest
     model: str
-    """Echoed in the reply."""
+    """The model's name that the reply shows."""
     wants_stream: bool
 
     def render_reply(self, reply: AgentReply) -> bytes:
-        """A ``message`` object."""
+        """Render the reply as a ``message`` object."""
         return encode_json(build_message(reply, self.model))
 
     def open_stream(self, start: StreamStart) -> ReplyStream:
-        """Events of one message."""
+        """Open a stream of the events of one message."""
         return MessagesStream(start, self.model)
 
 
 class MessagesDialect:
-    """Anthropic Messages."""
+    """The dialect of Anthropic Messages."""
 
     name = "messages"
     path = "v1/messages"
     count_path = "v1/messages/count_tokens"
 
     def build_response_id(self, hex_digits: str) -> str:
-        """``msg_...``, as clients know it."""
+        """Build ``msg_`` and the digits, the form that Anthropic's clients know."""
         return f"msg_{hex_digits}"
 
     def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
-        """Read a body; see the dialect's protocol."""
+        """Parse a body."""
         body, nested = merge_nested(body)
         tools = parse_tools(body.get("tools"))
         images = ImageFilter(context.on_image)
@@ -103,17 +104,17 @@ class MessagesDialect:
         return MessagesCall(request=request, model=choose_model(body), wants_stream=get_flag(body, "stream"))
 
     def choose_status(self, error: TurnkeeperError) -> int:
-        """503 is 529 here."""
+        """Choose the status of the error itself, save that Anthropic's clients expect 529 in place of 503."""
         return messages_error.choose_status(error)
 
     def render_error(self, error: TurnkeeperError) -> bytes:
-        """Anthropic's error envelope."""
+        """Render the error as Anthropic's error object."""
         return messages_error.render_error(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Output:
-    """What ``output_config`` asks for."""
+    """The fields and notes that follow from ``output_config``."""
 
     sampling: Mapping[str, Any]
     notes: tuple[str, ...]

@@ -29,12 +29,12 @@ _TYPES: Mapping[int, str] = {
 
 
 def choose_status(error: TurnkeeperError) -> int:
-    """The error's own status, save that 503 is 529."""
+    """Choose the status of the error itself, save that 503 becomes 529."""
     return OVERLOADED if error.http_status == 503 else error.http_status
 
 
 def render_error(error: TurnkeeperError) -> bytes:
-    """``{"type": "error", "error": {"type", "message", "code"}}``."""
+    """Render ``{"type": "error", "error": {"type", "message", "code"}}``."""
     kind = _TYPES.get(choose_status(error), "api_error")
     body = {"type": kind, "message": _describe(error), "code": choose_code(error)}
     return encode_json({"type": "error", "error": body})

@@ -10,7 +10,7 @@ from turnkeeper.jsontypes import JsonObject, Message
 
 
 def build_message(reply: AgentReply, model: str) -> JsonObject:
-    """A whole ``message`` object."""
+    """Build the whole ``message`` object."""
     return {
         **open_message(reply.response_id, model),
         "content": list(build_blocks(reply.message)),
@@ -24,12 +24,15 @@ def build_message(reply: AgentReply, model: str) -> JsonObject:
 
 
 def open_message(response_id: str, model: str) -> JsonObject:
-    """What a message says before there is anything in it."""
+    """Build the members that a message has before it has content."""
     return {"id": response_id, "type": "message", "role": "assistant", "model": model}
 
 
 def build_blocks(message: Message) -> Iterator[JsonObject]:
-    """Thinking, text, calls, each where there is some; never no block at all, which clients take for a broken reply."""
+    """Build the blocks: thinking, text and calls, each where there is some.
+
+    An empty reply has one empty text block, since clients take a message without blocks for a broken one.
+    """
     reasoning, content, calls = message.get("reasoning_content"), message.get("content"), message.get("tool_calls")
     if reasoning:
         yield {"type": "thinking", "thinking": reasoning, "signature": sign_thinking(reasoning)}
@@ -40,12 +43,12 @@ def build_blocks(message: Message) -> Iterator[JsonObject]:
 
 
 def open_call(call: JsonObject) -> JsonObject:
-    """A ``tool_use`` block before its input."""
+    """Build a ``tool_use`` block whose input is still empty."""
     return {"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": {}}
 
 
 def describe_stop(reply: AgentReply) -> JsonObject:
-    """``stop_reason`` and ``stop_sequence``."""
+    """Build ``stop_reason`` and ``stop_sequence``."""
     sequence = reply.matched_stop if isinstance(reply.matched_stop, str) else None
     if reply.finish_reason == "length":
         return {"stop_reason": "max_tokens", "stop_sequence": None}
@@ -59,7 +62,7 @@ def describe_stop(reply: AgentReply) -> JsonObject:
 
 
 def build_usage(*, prompt_tokens: int, cached_tokens: int, output_tokens: int) -> dict[str, Any]:
-    """Token counts: input counts what was not read from a cache."""
+    """Build the token counts; ``input_tokens`` leaves out the tokens that came from the engine's cache."""
     return {
         "input_tokens": prompt_tokens - cached_tokens,
         "cache_creation_input_tokens": 0,

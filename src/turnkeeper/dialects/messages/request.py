@@ -20,11 +20,11 @@ from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject, Message, is_array
 
 BILLING_HEADER = re.compile(r"\s*x-anthropic-billing-header:[^\n]*\n?")
-"""What Claude Code puts before its system prompt; it differs from conversation to conversation."""
+"""The line that Claude Code puts before its system prompt; it differs from conversation to conversation."""
 
 
 def parse_conversation(system: Any, messages: Any, images: ImageFilter, tools: MessagesTools) -> Conversation:
-    """Read ``system`` and ``messages``.
+    """Parse ``system`` and ``messages``.
 
     Args:
         system: the system prompt.
@@ -48,7 +48,7 @@ def parse_conversation(system: Any, messages: Any, images: ImageFilter, tools: M
 
 
 class _ConversationParser:
-    """Reads messages and keeps notes."""
+    """Parses the messages of one request, and keeps the notes and references that it comes across."""
 
     def __init__(self, images: ImageFilter, tools: MessagesTools) -> None:
         self.notes: list[str] = []
@@ -57,7 +57,7 @@ class _ConversationParser:
         self._tools = tools
 
     def parse_system(self, value: Any) -> str:
-        """The system prompt as one text, without the billing block."""
+        """Parse the system prompt into one text, without the billing block."""
         if value is None:
             return ""
         if isinstance(value, str):
@@ -69,7 +69,7 @@ class _ConversationParser:
         return self._strip_billing("".join(blocks))
 
     def parse(self, value: Any, where: str) -> Iterator[Message]:
-        """The canonical messages that one message stands for, in their order."""
+        """Parse one message into the canonical messages that it stands for, in their order."""
         message = get_object(value, where)
         role, content = message.get("role"), message.get("content")
         match role:
@@ -92,7 +92,7 @@ class _ConversationParser:
         return text[header.end() :]
 
     def _parse_user(self, content: Any, where: str) -> Iterator[Message]:
-        """Tool results first, as the protocol wants them to stand, then the text."""
+        """Parse a user's blocks: the tool results first, as the protocol orders them, then the text."""
         if not is_array(content):
             yield {"role": "user", "content": get_text(content, where)}
             return
@@ -136,7 +136,10 @@ class _ConversationParser:
         return text
 
     def _parse_reference(self, block: JsonObject, where: str) -> str:
-        """The definition of the tool; its name where the request has no such tool, as where its server went away."""
+        """Parse a reference to a tool into the tool's definition.
+
+        It becomes the tool's name where the request has no such tool, as after the tool's server went away.
+        """
         name = get_name(block.get("tool_name"), f"{where}.tool_name")
         self.references.append(name)
         definition = self._tools.find_definition(name)
@@ -145,7 +148,7 @@ class _ConversationParser:
         return name if definition is None else definition
 
     def _parse_given_block(self, block: JsonObject, where: str) -> str:
-        """A block of what a user said or a tool gave."""
+        """Parse a block of a user's message or of a tool's result."""
         placeholder = self._images.find_placeholder(block)
         return _parse_text_block(block, where) if placeholder is None else placeholder
 
@@ -188,7 +191,7 @@ class _ConversationParser:
 
 
 def _list_blocks(content: Any, where: str) -> list[tuple[JsonObject, str]]:
-    """The blocks of a list, each with its place for error messages."""
+    """List the blocks, each with its path in error messages."""
     if not is_array(content):
         raise RequestError(f"{where} must be a string or a list of blocks, got {describe_json(content)}", param=where)
     return [(get_object(item, f"{where}[{index}]"), f"{where}[{index}]") for index, item in enumerate(content)]

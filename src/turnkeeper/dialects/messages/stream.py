@@ -25,7 +25,7 @@ THINKING, TEXT = "thinking", "text"
 
 
 class MessagesStream:
-    """The state of one stream: which block is open, and what was said."""
+    """The state of one stream: which block is open, and which texts were sent."""
 
     def __init__(self, start: StreamStart, model: str) -> None:
         self._start = start
@@ -34,20 +34,20 @@ class MessagesStream:
         self._is_started = False
         self._open: str | None = None
         self._text_so_far = GrowingText()
-        """The thinking of the open block: its signature covers it."""
+        """The text of the open block, which the signature of a thinking block covers."""
         self._blocks = 0
 
     def heartbeat(self) -> bytes:
-        """``message_start`` first, afterwards a ``ping``."""
+        """Send ``message_start`` at first, and a ``ping`` afterwards."""
         return self._event("ping") if self._is_started else self._begin()
 
     def extend(self, *, reasoning: str, content: str) -> bytes:
-        """A delta for each text."""
+        """Send a delta for each text that is not empty."""
         self._sent.add(reasoning=reasoning, content=content)
         return self._begin() + self._add_text(THINKING, reasoning) + self._add_text(TEXT, content)
 
     def finish(self, reply: AgentReply) -> bytes:
-        """What remains of the blocks, ``message_delta`` with the stop reason and full usage, ``message_stop``."""
+        """Send the rest of the blocks, ``message_delta`` with the stop reason and full usage, and ``message_stop``."""
         rest = self._sent.get_unsent(reply.message)
         calls = reply.message.get("tool_calls") or ()
         parts = [self._begin(), self._add_text(THINKING, rest.reasoning), self._add_text(TEXT, rest.content)]
@@ -64,7 +64,7 @@ class MessagesStream:
         return b"".join(parts)
 
     def fail(self, error: TurnkeeperError) -> bytes:
-        """The ``error`` event."""
+        """Send the ``error`` event."""
         return encode_text_event(render_error(error), "error")
 
     def _begin(self) -> bytes:

@@ -22,33 +22,36 @@ from turnkeeper.jsontypes import JsonObject, is_array, is_object
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesTools:
-    """What the model may call, and how."""
+    """The tools that a request gives to the model."""
 
     tools: tuple[JsonObject, ...]
-    """Function tools in chat-completions form, those to be loaded later left out."""
+    """The tools that stand in the prompt, as functions of chat completions."""
     deferred: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
-    """Function tools that a reference loads, by their names."""
+    """The tools that a reference loads later, by their names."""
     notes: tuple[str, ...] = ()
 
     def find_definition(self, name: str) -> str | None:
-        """The text that stands for a reference to this tool; None where the request has no such tool."""
+        """Find the text that a reference to this tool becomes; None where the request has no such tool."""
         tool = self.deferred.get(name) or next((each for each in self.tools if _get_name(each) == name), None)
         return None if tool is None else render_definition(tool)
 
     def list_loaded(self, names: Iterable[str]) -> tuple[JsonObject, ...]:
-        """The deferred tools among those that are referenced, each once, in the order of the references."""
+        """List the deferred tools that are referenced, each once, in the order of the references."""
         return tuple(self.deferred[name] for name in dict.fromkeys(names) if name in self.deferred)
 
 
 def render_definition(tool: JsonObject) -> str:
-    """A tool as the JSON that chat templates write; keys of the schema are sorted, as clients may send any order."""
+    """Render a tool as the JSON that chat templates write, with the keys of its schema sorted.
+
+    Clients may send the keys in any order, and the prompt must not depend on it.
+    """
     function = dict(tool["function"])
     function["parameters"] = _sort_keys(function["parameters"])
     return json.dumps({"type": "function", "function": function}, ensure_ascii=False)
 
 
 def parse_tools(tools: Any) -> MessagesTools:
-    """Read ``tools``; a server's tool, which has no ``input_schema``, is left out with a note.
+    """Parse ``tools``; a tool that runs on a server of its own has no ``input_schema``, and is left out with a note.
 
     Raises:
         RequestError: by the path of the field.
@@ -81,7 +84,9 @@ def _parse_tool(tool: JsonObject, where: str) -> JsonObject:
 
 
 def parse_choice(value: Any) -> JsonObject:
-    """``tool_choice`` as ``tool_choice`` and ``parallel_tool_calls`` of chat completions; empty for no constraint.
+    """Parse ``tool_choice`` into ``tool_choice`` and ``parallel_tool_calls`` of chat completions.
+
+    The result is empty where the request constrains nothing.
 
     Raises:
         RequestError: by the path of the field.

@@ -1,8 +1,8 @@
 """OpenAI Responses: the whole of the dialect, put together from its parts.
 
-Items are read in ``items``, tools in ``tools``; a reply is built in ``reply`` and
-``stream``, its items named in ``ids``. A conversation comes whole each time, since a session knows
-its turns by their content; in place of an item of an earlier reply its id will do.
+Items are parsed in ``items``, tools in ``tools``; a reply is built in ``reply`` and ``stream``, its items named in
+``ids``. A conversation comes whole each time, since a session knows its turns by their content; an item of an earlier
+reply may be given by its id.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ OWN_FIELDS: frozenset[str] = frozenset(
     {"model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options"}
     | {"include", "text", "chat_template_kwargs", "previous_response_id", "conversation", "background"}
 )
-"""Body fields that only this dialect has; all others go by their row in `turnkeeper.fields`."""
+"""The body fields that only this dialect has; any other field is treated as its row in `turnkeeper.fields` says."""
 
 IGNORED_FIELDS: frozenset[str] = HOSTED_FIELDS | {
     "client_metadata",
@@ -46,7 +46,7 @@ IGNORED_FIELDS: frozenset[str] = HOSTED_FIELDS | {
     "max_tool_calls",
     "context_management",
 }
-"""What only a hosted service understands: left out, and noted."""
+"""The fields that only a hosted service understands: they are left out, and the turn notes it."""
 
 _ECHOED: JsonObject = {
     "instructions": None,
@@ -60,41 +60,41 @@ _ECHOED: JsonObject = {
     "tools": [],
     "top_p": None,
 }
-"""Fields that a response repeats, with what they are where the request leaves them out."""
+"""The fields of the request that a response repeats, each with its value where the request leaves it out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesCall:
-    """A parsed request."""
+    """A parsed request of OpenAI Responses."""
 
     request: TurnRequest
     wants_stream: bool
     form: ReplyForm
 
     def render_reply(self, reply: AgentReply) -> bytes:
-        """A ``response`` object."""
+        """Render the reply as a ``response`` object."""
         output = list(self.form.build_items(reply))
         members = {**describe_end(reply), "output": output, "usage": build_usage(reply)}
         return encode_json(self.form.build_response(reply.response_id, reply.created_s, **members))
 
     def open_stream(self, start: StreamStart) -> ReplyStream:
-        """Events of one response."""
+        """Open a stream of the events of one response."""
         return ResponsesStream(start, self.form)
 
 
 class ResponsesDialect:
-    """OpenAI Responses."""
+    """The dialect of OpenAI Responses."""
 
     name = "responses"
     path = "v1/responses"
     count_path = "v1/responses/input_tokens"
 
     def build_response_id(self, hex_digits: str) -> str:
-        """``resp_...``, as clients know it."""
+        """Build ``resp_`` and the digits, the form that OpenAI's clients know."""
         return f"{RESPONSE_PREFIX}{hex_digits}"
 
     def parse_request(self, body: JsonObject, context: ParseContext) -> AgentCall:
-        """Read a body; see the dialect's protocol."""
+        """Parse a body."""
         body, nested = merge_nested(body)
         _check_stored(body)
         tools = parse_tools(body.get("tools"))
@@ -127,16 +127,16 @@ class ResponsesDialect:
         return ResponsesCall(request=request, wants_stream=get_flag(body, "stream"), form=_parse_form(body, tools))
 
     def choose_status(self, error: TurnkeeperError) -> int:
-        """The error's own status."""
+        """Choose the status of the error itself: this API has no others."""
         return error.http_status
 
     def render_error(self, error: TurnkeeperError) -> bytes:
-        """OpenAI's error object."""
+        """Render the error as OpenAI's error object."""
         return encode_json(build_error(error))
 
 
 def _check_stored(body: Mapping[str, Any]) -> None:
-    """Refuse what would go on from something that a hosted service stores."""
+    """Refuse a request that continues something stored by a hosted service."""
     for name in ("previous_response_id", "conversation"):
         if body.get(name) is not None:
             raise RequestError(
@@ -156,7 +156,7 @@ def _constrain_calls(body: Mapping[str, Any]) -> JsonObject:
 
 
 def _parse_format(value: Any) -> JsonObject:
-    """``text.format`` under its chat-completions name."""
+    """Parse ``text.format`` into ``response_format`` of chat completions."""
     shape = get_optional_object(get_optional_object(value, "text").get("format"), "text.format")
     match shape.get("type"):
         case None | "text":

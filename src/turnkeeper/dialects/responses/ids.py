@@ -23,7 +23,7 @@ FindReply: TypeAlias = Callable[[str], Message | None]
 RESPONSE_PREFIX = "resp_"
 REASONING, TEXT, CALL, CUSTOM_CALL = "rs", "msg", "fc", "ctc"
 RAW_CUSTOM_CALL = "ctcraw"
-"""Of custom calls whose sampled arguments were no string in an object: the input is the arguments' text."""
+"""Marks custom calls whose sampled arguments were not one string in an object: their input is the arguments' text."""
 
 _CALLS = (CALL, CUSTOM_CALL, RAW_CUSTOM_CALL)
 _ITEM_ID = re.compile(
@@ -33,7 +33,7 @@ _ITEM_ID = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemContent:
-    """What an item of a stored reply adds to the assistant message that it is part of."""
+    """The part of an assistant message that one item of a reply holds: reasoning, text or a call."""
 
     reasoning: str | None = None
     text: str | None = None
@@ -41,7 +41,7 @@ class ItemContent:
 
 
 def name_item(kind: str, response_id: str, place: int, part: int = 0) -> str:
-    """The id of an item.
+    """Build the id of an item.
 
     Args:
         kind: one of the prefixes above.
@@ -53,21 +53,21 @@ def name_item(kind: str, response_id: str, place: int, part: int = 0) -> str:
 
 
 def find_reply_hex(item_id: Any) -> str | None:
-    """Which reply an item with this id belongs to, by the id alone; None where there is no id of this form."""
+    """Find the hex digits of the reply that an item's id names; None where the value is no such id."""
     match = _ITEM_ID.fullmatch(item_id) if isinstance(item_id, str) else None
     return match[2] if match else None
 
 
 def resolve_call_id(call_id: str, find_reply: FindReply) -> str:
-    """The call's own id where a client calls a call of this session by the id of its item; else the id as it came."""
+    """Resolve a call's id: some clients send the id of the call's item in its place. Any other id stays as it came."""
     content = resolve_item(call_id, find_reply)
     return content.call["id"] if content is not None and content.call is not None else call_id
 
 
 def resolve_item(item_id: str, find_reply: FindReply) -> ItemContent | None:
-    """What the item of this id says; None where no reply of the session has such an item.
+    """Find the content of the item with this id; None where no reply of the session has such an item.
 
-    The first part of a text stands for the whole text, and its further parts for nothing.
+    The first part of a text gives the whole text, and its further parts give nothing.
     """
     match = _ITEM_ID.fullmatch(item_id)
     message = find_reply(RESPONSE_PREFIX + match[2]) if match else None

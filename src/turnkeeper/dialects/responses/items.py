@@ -2,8 +2,8 @@
 
 Neighbouring items of the assistant (reasoning, message, calls) are one assistant message, as they are one reply; where
 their ids name different replies, as in a history whose tool calls were pruned, each reply is a message of its own.
-Reasoning is matched by its text; where a client kept only ``encrypted_content``, the text is read from there if this
-server wrote it. Items that nobody here can replay are refused by their type.
+Reasoning is matched by its text; where a client kept only ``encrypted_content``, the text is decoded from there if this
+server encoded it. Items that nobody here can replay are refused by their type.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ TEXT_PARTS = ("input_text", "output_text", "text")
 
 
 def parse_conversation(instructions: Any, items: Any, images: ImageFilter, find_reply: FindReply) -> Conversation:
-    """Read ``instructions`` and ``input``.
+    """Parse ``instructions`` and ``input``.
 
     Args:
         instructions: the system prompt.
@@ -57,7 +57,7 @@ def parse_conversation(instructions: Any, items: Any, images: ImageFilter, find_
 
 
 class _ConversationParser:
-    """Reads items and keeps notes."""
+    """Parses the items of one request, and keeps the notes that it comes across."""
 
     def __init__(self, images: ImageFilter, find_reply: FindReply) -> None:
         self._images = images
@@ -90,13 +90,13 @@ class _ConversationParser:
         parse(item, where)
 
     def flush(self) -> None:
-        """End the assistant message that is being read."""
+        """End the assistant message that is being parsed."""
         draft, self._draft = self._draft, None
         if draft is not None:
             self.messages.append(draft.build())
 
     def _open(self, item: JsonObject) -> AssistantDraft:
-        """The assistant message that the item is part of."""
+        """Open the assistant message that the item is part of, or go on with it."""
         reply = find_reply_hex(item.get("id"))
         if self._draft is not None and reply and self._reply not in (None, reply):
             self.flush()
@@ -125,7 +125,7 @@ class _ConversationParser:
         encoded = get_optional_text(item.get("encrypted_content"), f"{where}.encrypted_content")
         decoded = decode_reasoning(encoded) if encoded else None
         if encoded and decoded is None:
-            self.notes.append("reasoning came back sealed by another server: it is matched by its text")
+            self.notes.append("encrypted_content is not from this server: the reasoning is matched by its text")
         self._open(item).reasoning.append(said or decoded or "")
 
     def _add_call(self, item: JsonObject, where: str) -> None:
@@ -171,7 +171,7 @@ _HINTS = {"compaction": "send the conversation as messages"}
 
 
 def _parse_content(value: Any, where: str, images: ImageFilter | None) -> str:
-    """A string, or parts joined: texts, and what stands for images where those may be left out."""
+    """Parse a string, or join parts: texts, and the placeholders of images where those may be left out."""
     if isinstance(value, str):
         return value
     if not is_array(value):
@@ -199,7 +199,7 @@ def _parse_part(part: JsonObject, where: str, images: ImageFilter | None) -> str
 
 
 def _join_texts(value: Any, where: str) -> str:
-    """The texts of a reasoning item's parts, whatever their type; empty where there are none."""
+    """Join the texts of a reasoning item's parts, whatever their type; empty where there are none."""
     parts = get_list(value, where)
     return "".join(
         get_text(get_object(part, f"{where}[{index}]").get("text"), f"{where}[{index}].text")

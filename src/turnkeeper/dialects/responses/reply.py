@@ -20,17 +20,23 @@ from turnkeeper.jsontypes import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyForm:
-    """What a request says about the form of its reply."""
+    """The form that a request wants its reply in."""
 
     model: str
     tools: ResponsesTools
     wants_encrypted_reasoning: bool
     """Whether reasoning carries ``encrypted_content``."""
     echoed: JsonObject
-    """The request's fields that the response repeats."""
+    """The fields of the request that the response repeats."""
 
     def build_response(self, response_id: str, created_s: int, **members: Any) -> JsonObject:
-        """The object with all its fields; ``members`` are those that differ from one that has just begun."""
+        """Build a ``response`` object with all its members.
+
+        Args:
+            response_id: the id of the reply.
+            created_s: Unix seconds.
+            members: the members in which it differs from a response that has just begun.
+        """
         return {
             "id": response_id,
             "object": "response",
@@ -49,7 +55,7 @@ class ReplyForm:
         }
 
     def build_items(self, reply: AgentReply) -> Iterator[JsonObject]:
-        """Reasoning, message, calls, each where there is some; never no item at all."""
+        """Build the items: reasoning, message and calls, where there are any; an empty reply has an empty message."""
         message = reply.message
         reasoning, content, calls = message.get("reasoning_content"), message.get("content"), message.get("tool_calls")
         if reasoning:
@@ -60,7 +66,7 @@ class ReplyForm:
             yield self.build_call(reply.response_id, place, call)
 
     def build_reasoning(self, response_id: str, text: str, part: int = 0) -> JsonObject:
-        """A reasoning item: its text stands in the summary, which every client keeps."""
+        """Build a reasoning item; its text stands in the summary, which every client keeps."""
         return {
             "id": name_item(REASONING, response_id, 0, part),
             "type": "reasoning",
@@ -70,7 +76,7 @@ class ReplyForm:
         }
 
     def build_call(self, response_id: str, place: int, call: JsonObject) -> JsonObject:
-        """A function call, or the custom call it stands for; ``place`` is its place among the calls."""
+        """Build a function call, or the custom call that it stands for; ``place`` is its place among the calls."""
         function: JsonObject = call["function"]
         origin = self.tools.get_origin(function["name"])
         named: JsonObject = {"call_id": call["id"], "name": origin.name, "status": "completed"}
@@ -86,7 +92,7 @@ class ReplyForm:
 
 
 def build_text(response_id: str, text: str, part: int = 0) -> JsonObject:
-    """A message item."""
+    """Build a message item."""
     return {
         "id": name_item(TEXT, response_id, 0, part),
         "type": "message",
@@ -97,12 +103,12 @@ def build_text(response_id: str, text: str, part: int = 0) -> JsonObject:
 
 
 def build_part(text: str) -> JsonObject:
-    """The one part of a message item."""
+    """Build the one part of a message item."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def describe_end(reply: AgentReply) -> JsonObject:
-    """``status`` and ``incomplete_details``."""
+    """Build ``status`` and ``incomplete_details``."""
     reasons = {"length": "max_output_tokens", "content_filter": "content_filter"}
     if reply.finish_reason not in reasons:
         return {"status": "completed", "incomplete_details": None}
@@ -110,7 +116,7 @@ def describe_end(reply: AgentReply) -> JsonObject:
 
 
 def build_usage(reply: AgentReply) -> JsonObject:
-    """Token counts."""
+    """Build the token counts."""
     return {
         "input_tokens": reply.prompt_tokens,
         "input_tokens_details": {"cached_tokens": reply.cached_tokens, "cache_write_tokens": 0},

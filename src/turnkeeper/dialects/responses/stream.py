@@ -26,7 +26,7 @@ REASONING, TEXT = "reasoning", "message"
 
 
 class ResponsesStream:
-    """The state of one stream: which item is open, and what was said."""
+    """The state of one stream: which item is open, and which texts were sent."""
 
     def __init__(self, start: StreamStart, form: ReplyForm) -> None:
         self._start = start
@@ -36,22 +36,22 @@ class ResponsesStream:
         self._is_started = False
         self._output: list[JsonObject] = []
         self._parts = Counter[str]()
-        """How many items of each text there are: a model may come back to reasoning behind its text."""
+        """How many items of reasoning and of text there are: a model may come back to reasoning behind its text."""
         self._open: str | None = None
         self._text_so_far = GrowingText()
         """The text of the open item."""
 
     def heartbeat(self) -> bytes:
-        """``response.created`` first, afterwards ``response.in_progress`` again."""
+        """Send ``response.created`` at first, and ``response.in_progress`` again afterwards."""
         return self._in_progress() if self._is_started else self._begin()
 
     def extend(self, *, reasoning: str, content: str) -> bytes:
-        """A delta for each text."""
+        """Send a delta for each text that is not empty."""
         self._sent.add(reasoning=reasoning, content=content)
         return self._begin() + self._add_text(REASONING, reasoning) + self._add_text(TEXT, content)
 
     def finish(self, reply: AgentReply) -> bytes:
-        """What remains of the items, then the whole response."""
+        """Send the rest of the items, then the whole response."""
         rest = self._sent.get_unsent(reply.message)
         calls = reply.message.get("tool_calls") or ()
         parts = [self._begin(), self._add_text(REASONING, rest.reasoning), self._add_text(TEXT, rest.content)]
@@ -65,7 +65,7 @@ class ResponsesStream:
         return b"".join(parts)
 
     def fail(self, error: TurnkeeperError) -> bytes:
-        """``response.failed`` with code and message."""
+        """Send ``response.failed`` with the code and the message of the error."""
         described = {"code": choose_code(error), "message": str(error)}
         response = self._build(status="failed", output=self._output, error=described)
         return self._event("response.failed", response=response)
@@ -125,7 +125,7 @@ class ResponsesStream:
         )
 
     def _build_open(self) -> JsonObject:
-        """The open item, the last of the output, with what was said so far."""
+        """Build the open item, which is the last of the output, with the text that it has so far."""
         response_id, part = self._start.response_id, self._parts[self._open or TEXT] - 1
         if self._open == REASONING:
             return self._form.build_reasoning(response_id, str(self._text_so_far), part)

@@ -19,14 +19,14 @@ from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject
 
 INPUT = "input"
-"""The one parameter of a function that stands for a custom tool."""
+"""The name of the one parameter of a function that stands for a custom tool."""
 
 _CHOICES = ("auto", "none", "required")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOrigin:
-    """What a function was before."""
+    """The tool that a function stands for."""
 
     name: str
     namespace: str | None = None
@@ -35,21 +35,21 @@ class ToolOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesTools:
-    """What the model may call, and what its calls are called outside."""
+    """The tools that a request gives to the model, as functions, and the tool that each function stands for."""
 
     tools: tuple[JsonObject, ...] = ()
-    """Function tools in chat-completions form."""
+    """The tools as functions of chat completions."""
     origins: dict[str, ToolOrigin] = field(default_factory=dict[str, ToolOrigin])
-    """By the name of the function."""
+    """The tool that each function stands for, by the name of the function."""
     notes: tuple[str, ...] = ()
 
     def get_origin(self, name: str) -> ToolOrigin:
-        """Where a called function comes from; a name nobody gave stands for itself."""
+        """Get the tool that a called function stands for; a function that no tool became stands for itself."""
         return self.origins.get(name) or ToolOrigin(name=name)
 
 
 def parse_tools(value: Any) -> ResponsesTools:
-    """Read ``tools``.
+    """Parse ``tools``.
 
     Raises:
         RequestError: by the path of the field; two tools that become one function.
@@ -61,25 +61,25 @@ def parse_tools(value: Any) -> ResponsesTools:
 
 
 def join_name(namespace: str | None, name: str) -> str:
-    """The function's name for a tool of a namespace."""
+    """Build the name of the function that stands for a tool of a namespace."""
     if not namespace:
         return name
     return f"{namespace}{name}" if namespace.endswith("__") else f"{namespace}__{name}"
 
 
 def render_custom_input(text: str) -> str:
-    """The arguments of a function that stands for a custom tool."""
+    """Render the input of a custom tool as the arguments of the function that stands for it."""
     return json.dumps({INPUT: text}, ensure_ascii=False)
 
 
 def find_custom_input(arguments: str) -> str | None:
-    """The text for a custom tool; None where the arguments are not one string."""
+    """Find the input of a custom tool in the arguments of its function; None where they are not one string."""
     value = parse_arguments(arguments)
     return value[INPUT] if value.keys() == {INPUT} and isinstance(value[INPUT], str) else None
 
 
 def parse_choice(value: Any) -> JsonObject:
-    """``tool_choice`` as chat completions have it; empty where nothing is constrained.
+    """Parse ``tool_choice`` into that of chat completions; the result is empty where nothing is constrained.
 
     Raises:
         RequestError: a choice that cannot be kept to.
@@ -100,7 +100,7 @@ def parse_choice(value: Any) -> JsonObject:
 
 
 class _Builder:
-    """Collects functions."""
+    """Collects the functions that tools become."""
 
     def __init__(self) -> None:
         self.tools: list[JsonObject] = []
