@@ -7,3 +7,11 @@ JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
 
 TRACE_HEADERS = ("x-request-id", "x-correlation-id", "traceparent", "tracestate")
 """The headers by which services trace a request: taken from an agent's request and sent along to the engine."""
+
+STREAM_HEADERS: Mapping[str, str] = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    # Tells reverse proxies to pass events on as they come.
+    "x-accel-buffering": "no",
+}
+"""What a stream of server-sent events goes out with."""

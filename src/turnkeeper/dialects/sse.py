@@ -13,13 +13,6 @@ from typing import Any
 
 from turnkeeper.jsontypes import encode_json
 
-STREAM_HEADERS: dict[str, str] = {
-    "content-type": "text/event-stream; charset=utf-8",
-    "cache-control": "no-cache",
-    # Tells reverse proxies to pass events on as they come.
-    "x-accel-buffering": "no",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:

@@ -7,11 +7,15 @@ from http import HTTPStatus
 from typing import Protocol
 
 from turnkeeper.access import Right
+from turnkeeper.http.bodies import MAX_PAGE
 from turnkeeper.http.schemas import SCHEMAS, refer
 from turnkeeper.jsontypes import JsonObject
 
 QUERY: Mapping[str, JsonObject] = {
-    "limit": {"description": "At most so many sessions.", "schema": {"type": "integer", "minimum": 1, "maximum": 1000}},
+    "limit": {
+        "description": "At most so many sessions.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE},
+    },
     "after": {"description": "The id behind which the page begins.", "schema": {"type": "string"}},
     "rows": {"description": "1 adds each turn's routing rows.", "schema": {"type": "string"}},
 }

@@ -3,27 +3,22 @@
 A handler parses, calls the service and renders; what it raises becomes a response in one place.
 """
 
-from typing import Any
 from urllib.parse import parse_qs, quote
 
 from turnkeeper.access import refuse_reward
-from turnkeeper.dialects.jsonbody import describe_json, encode_json, parse_optional_object
+from turnkeeper.dialects.jsonbody import encode_json, parse_optional_object
 from turnkeeper.engines import RelayRequest
-from turnkeeper.errors import RequestError
 from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.http.bodies import MAX_PAGE, parse_forward, parse_page_size, parse_pause_request, parse_samples_request
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.turns import read_turn_body
-from turnkeeper.jsontypes import JsonObject, is_number, is_object
+from turnkeeper.jsontypes import JsonObject
 from turnkeeper.metrics.metrics import CONTENT_TYPE
 from turnkeeper.passthrough import OpenRoute, find_passage, parse_open_route
-from turnkeeper.samples import Reward
-from turnkeeper.service.control import parse_pause_mode
 from turnkeeper.service.service import SessionService
-from turnkeeper.service.settings import parse_length, parse_new_session
+from turnkeeper.service.settings import parse_new_session
 
 SAMPLES_HEADERS = {"content-type": "application/octet-stream"}
-_SAMPLES_FIELDS = ("max_seq_len", "metadata", "rewards")
-_PAGE = 1000
 
 
 class Routes:
@@ -42,7 +37,7 @@ class Routes:
     async def list_sessions(self, exchange: Exchange) -> None:
         """``GET /sessions``."""
         query = parse_qs(exchange.query)
-        limit = _read_limit(query.get("limit", [str(_PAGE)])[-1])
+        limit = parse_page_size(query.get("limit", [str(MAX_PAGE)])[-1])
         after = query.get("after", [None])[-1]
         await _send_json(exchange, self._service.list_sessions(after=after, limit=limit))
 
@@ -65,30 +60,22 @@ class Routes:
 
     async def collect_samples(self, exchange: Exchange) -> None:
         """``POST /sessions/{id}/samples``."""
-        self._service.get_session_id(exchange.path_params["session_id"])  # before the body is read
-        body = await self._read_object(exchange)
-        _check_names(body)
-        metadata, rewards = _read_samples_metadata(body.get("metadata")), _read_rewards(body.get("rewards"))
-        if rewards or (metadata or {}).get("reward") is not None:
+        session_id = self._service.get_session_id(exchange.path_params["session_id"])  # before the body is read
+        request = parse_samples_request(await self._read_object(exchange))
+        if request.has_reward:
             refuse_reward(exchange.caller)
         payload = await self._service.collect(
-            exchange.path_params["session_id"],
-            max_seq_len=parse_length(body.get("max_seq_len"), "max_seq_len"),
-            agent_metadata=metadata,
-            rewards=rewards,
+            session_id, max_seq_len=request.max_seq_len, agent_metadata=request.metadata, rewards=request.rewards
         )
-        headers = {**SAMPLES_HEADERS, "content-length": str(payload.size_bytes)}
-        await exchange.start(200, headers.items())
+        await exchange.start(200, {**SAMPLES_HEADERS, "content-length": str(payload.size_bytes)}.items())
         for chunk in payload.iter_chunks():
             await exchange.write(chunk)
         await exchange.finish()
 
     async def relay(self, exchange: Exchange) -> None:
         """Any other route of a session: passed through to its engine."""
-        session_id, path = exchange.path_params["session_id"], exchange.path_params["path"]
-        self._service.get_session_id(session_id)
-        allow_unrecorded = self._service.config.server.allow_unrecorded
-        path = find_passage(exchange.method, path, opened=self._opened, allow_unrecorded=allow_unrecorded)
+        session_id = self._service.get_session_id(exchange.path_params["session_id"])
+        path = self._find_passage(exchange)  # before the body is read
         call = RelayRequest(
             method=exchange.method,
             path=quote(f"/{path}"),
@@ -100,6 +87,11 @@ class Routes:
         with self._service.count_request():
             reply = await self._service.relay(session_id, call, is_admin=exchange.caller.is_admin)
         await exchange.respond(reply.status, reply.body, dict(reply.headers))
+
+    def _find_passage(self, exchange: Exchange) -> str:
+        allow_unrecorded = self._service.config.server.allow_unrecorded
+        path = exchange.path_params["path"]
+        return find_passage(exchange.method, path, opened=self._opened, allow_unrecorded=allow_unrecorded)
 
     async def probe(self, exchange: Exchange) -> None:
         """``GET`` and ``HEAD`` of the places that clients look at before they begin."""
@@ -117,13 +109,12 @@ class Routes:
 
     async def pause_engines(self, exchange: Exchange) -> None:
         """``POST /engine/pause``."""
-        body = await self._read_object(exchange)
-        mode = parse_pause_mode(body.get("mode"))
-        await _send_json(exchange, await self._service.control.pause(mode, forward=_read_forward(body)))
+        request = parse_pause_request(await self._read_object(exchange))
+        await _send_json(exchange, await self._service.control.pause(request.mode, forward=request.forward))
 
     async def continue_engines(self, exchange: Exchange) -> None:
         """``POST /engine/continue``."""
-        forward = _read_forward(await self._read_object(exchange))
+        forward = parse_forward(await self._read_object(exchange))
         await _send_json(exchange, await self._service.control.resume(forward=forward))
 
     async def abort_turns(self, exchange: Exchange) -> None:
@@ -140,48 +131,3 @@ class Routes:
 
 async def _send_json(exchange: Exchange, value: JsonObject, status: int = 200) -> None:
     await exchange.respond(status, encode_json(value), JSON_HEADERS)
-
-
-def _check_names(body: JsonObject) -> None:
-    for name in body:
-        if name not in _SAMPLES_FIELDS:
-            known = ", ".join(_SAMPLES_FIELDS)
-            raise RequestError(f"{name} is not a field of samples", hint=f"known: {known}", param=name)
-
-
-def _read_samples_metadata(metadata: Any) -> JsonObject | None:
-    if metadata is None:
-        return None
-    if not is_object(metadata):
-        raise RequestError("metadata must be an object", param="metadata")
-    if metadata.get("reward") is not None:
-        _read_reward(metadata["reward"], "metadata.reward", hint="other keys of metadata hold anything")
-    return metadata
-
-
-def _read_rewards(rewards: Any) -> dict[str, Reward]:
-    if rewards is None:
-        return {}
-    hint = "rewards holds a reward for each response id; metadata.reward is that of all samples"
-    if not is_object(rewards):
-        raise RequestError(f"rewards must be an object, got {describe_json(rewards)}", hint=hint, param="rewards")
-    return {name: _read_reward(reward, f"rewards.{name}", hint=hint) for name, reward in rewards.items()}
-
-
-def _read_reward(reward: Any, name: str, *, hint: str) -> Reward:
-    if not (is_number(reward) or is_object(reward)):
-        raise RequestError(f"{name} must be a number or an object, got {describe_json(reward)}", hint=hint, param=name)
-    return reward
-
-
-def _read_forward(body: JsonObject) -> bool:
-    forward = body.get("forward", False)
-    if not isinstance(forward, bool):
-        raise RequestError(f"forward must be true or false, got {forward!r}", param="forward")
-    return forward
-
-
-def _read_limit(text: str) -> int:
-    if not text.isdecimal() or len(text) > len(str(_PAGE)) or not 1 <= int(text) <= _PAGE:
-        raise RequestError(f"limit must be a number from 1 to {_PAGE}, got {text[:64]!r}", param="limit")
-    return int(text)

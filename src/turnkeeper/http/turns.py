@@ -15,9 +15,8 @@ from functools import partial
 from turnkeeper.core.turn import TurnRequest
 from turnkeeper.dialects import AgentCall, Dialect, ParseContext, ReplyStream, StreamStart
 from turnkeeper.dialects.jsonbody import encode_json, parse_object
-from turnkeeper.dialects.sse import STREAM_HEADERS
 from turnkeeper.errors import AuthenticationError, SessionNotFoundError
-from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.headers import JSON_HEADERS, STREAM_HEADERS
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.failure import explain, tell_caller
 from turnkeeper.http.headers import read_marks, select_harness_headers, select_trace_headers
@@ -47,7 +46,7 @@ class TurnHandler:
 
     @staticmethod
     def _complete(call: AgentCall, exchange: Exchange) -> TurnRequest:
-        """The dialect's request with what the HTTP headers say."""
+        """Add to the request of the dialect what HTTP headers say of it."""
         return replace(
             call.request,
             headers=select_harness_headers(exchange.headers),
@@ -72,10 +71,9 @@ class TurnHandler:
             text = await waiter.wait_for_text(patience_s)
             if waiter.is_over:
                 break  # the rest was rendered with the reply, text that was not yet handed on included
-            if not exchange.is_started:
-                await exchange.start(200, STREAM_HEADERS.items())
-            said = stream.extend(reasoning=text.reasoning, content=text.content) if text else stream.heartbeat()
-            await exchange.write(said)
+            await _start_stream(exchange)
+            events = stream.extend(reasoning=text.reasoning, content=text.content) if text else stream.heartbeat()
+            await exchange.write(events)
             patience_s = timeouts.stream_heartbeat_s
         await self._finish(exchange, stream, waiter)
 
@@ -89,13 +87,18 @@ class TurnHandler:
             self.service.count_error(explained)
             await exchange.finish(stream.fail(tell_caller(explained, exchange)))
             return
-        if not exchange.is_started:
-            await exchange.start(200, STREAM_HEADERS.items())
+        await _start_stream(exchange)
         waiter.close(was_written=await exchange.finish(body))
 
 
+async def _start_stream(exchange: Exchange) -> None:
+    """Send status and headers of a stream, unless they were sent before."""
+    if not exchange.is_started:
+        await exchange.start(200, STREAM_HEADERS.items())
+
+
 def build_context(service: SessionService, session_id: str) -> ParseContext:
-    """What a dialect may know beyond the body."""
+    """Gather what a dialect may know beyond the body."""
     return ParseContext(
         decode_token=service.decode_token,
         forward_fields=service.config.engine.forward_field,
@@ -105,7 +108,7 @@ def build_context(service: SessionService, session_id: str) -> ParseContext:
 
 
 async def read_turn_body(exchange: Exchange, service: SessionService) -> bytes:
-    """The body of what an agent sends."""
+    """Read the body of a turn, or of another call of an agent, up to the limit of those."""
     limits = service.config.limits
     limit_bytes = min(limits.max_turn_body_bytes, limits.max_body_bytes)
     option = "--max-turn-body-bytes" if limit_bytes == limits.max_turn_body_bytes else "--max-body-bytes"
@@ -113,7 +116,7 @@ async def read_turn_body(exchange: Exchange, service: SessionService) -> bytes:
 
 
 def find_session_id(exchange: Exchange, service: SessionService) -> str:
-    """The session a request is for: that of its path, else the one that its key opens, else the one that a key names.
+    """Find the session of a request: by its path, else by the session that its key opens, else by an id sent as a key.
 
     Raises:
         SessionNotFoundError: the path names no session, and a turn would not open it.
@@ -136,7 +139,7 @@ def find_session_id(exchange: Exchange, service: SessionService) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TokenCountHandler:
-    """Says how many tokens a turn's prompt would have. It changes nothing."""
+    """Counts the tokens of the prompt that a turn would have, and changes nothing."""
 
     service: SessionService
     dialect: Dialect
