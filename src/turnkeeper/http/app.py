@@ -42,16 +42,16 @@ class RouteRow:
     summary: str
     app: Endpoint
     operation: Operation | None = None
-    """What the OpenAPI document says of it; None where the document leaves it out."""
+    """Its description in the OpenAPI document; None where the document leaves it out."""
 
     @property
     def rights(self) -> Mapping[str, Right]:
-        """What each of its methods asks of a caller."""
+        """What each of its methods requires of a caller."""
         return self.app.rights
 
 
 def build_app(service: SessionService) -> Starlette:
-    """The ASGI application over a service; its lifespan starts and closes the service."""
+    """Build the ASGI application over a service; its lifespan starts and closes the service."""
 
     @asynccontextmanager
     async def live(_: Starlette) -> AsyncGenerator[None]:
@@ -70,7 +70,10 @@ def build_app(service: SessionService) -> Starlette:
 
 
 def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
-    """The table of routes, in the order in which they are tried: the last one takes what is left of a session's."""
+    """Build the table of routes, in the order in which they are tried.
+
+    The last one, the pass-through, takes whatever path of a session no other takes.
+    """
     routes = Routes(service)
     described = _build_described_rows(service, routes)
     pages = ApiPages(describe_routes(described, version=__version__))
@@ -169,14 +172,14 @@ def _build_turn_rows(service: SessionService, dialect: Dialect) -> Iterator[Rout
 
 
 async def answer_http_error(_: Request, error: Exception) -> Response:
-    """What the frame refuses by itself, such as a method that a route does not have, in the control plane's shape."""
+    """Answer a refusal of Starlette's own, such as a method that a route does not have, as the control plane does."""
     assert isinstance(error, HTTPException)
     body = encode_json({"error": error.detail, "code": error.detail.lower().replace(" ", "_")})
     return Response(body, status_code=error.status_code, headers={**(error.headers or {}), **JSON_HEADERS})
 
 
 async def answer_unknown(scope: Scope, receive: Receive, send: Send) -> None:
-    """What no route takes."""
+    """Answer a request that no route takes."""
     if scope["type"] != "http":
         return
 

@@ -21,14 +21,14 @@ Handle: TypeAlias = Callable[[Exchange], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A handler behind the question who calls."""
+    """A handler, and the rights that a caller needs to reach it."""
 
     service: SessionService
     rights: Mapping[str, Right]
-    """What each of its methods asks for."""
+    """The right that each of its methods requires."""
     handle: Handle
     choose_dialect: Callable[[Mapping[str, str]], Dialect] | None = None
-    """In whose form an error is told, by the headers; None for the control plane's."""
+    """Chooses, by the headers, the dialect that errors are rendered in; None renders those of the control plane."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -43,7 +43,7 @@ class Endpoint:
 
 
 def list_rights(methods: Iterable[str], path: str) -> dict[str, Right]:
-    """What the methods of a path ask for; whoever serves GET serves HEAD.
+    """List the right that each method of a path requires; a path that serves GET serves HEAD too.
 
     Raises:
         LookupError: the table of access has no row for one of them.

@@ -17,7 +17,7 @@ Scope: TypeAlias = MutableMapping[str, Any]
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
 Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
-"""ASGI's own untyped dicts."""
+"""Messages of ASGI are untyped dicts."""
 
 
 class Exchange:
@@ -54,11 +54,11 @@ class Exchange:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client was seen to close its connection."""
+        """Tell whether the client is known to have closed its connection."""
         return self._watch is not None and self._watch.done()
 
     async def read_body(self, limit_bytes: int, option: str = "--max-body-bytes") -> bytes:
-        """The whole body; memory stays bounded by the limit, chunked or not.
+        """Read the whole body; memory stays bounded by the limit, with a stated length and in chunks.
 
         Args:
             limit_bytes: the most that it may have.
@@ -86,11 +86,11 @@ class Exchange:
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def watch(self, spawn: Spawn = spawn_alone) -> None:
-        """Look out for a hang-up from now on; only after the body was read. A watch that fails counts as a hang-up."""
+        """Watch for a hang-up from now on; only after the body was read. A watch that fails counts as a hang-up."""
         self._watch = spawn("hang_up_watches", self._wait_until_gone())
 
     def call_when_gone(self, callback: Callable[[], None]) -> None:
-        """Call back once the client hangs up; soon if it has. Only after ``watch``."""
+        """Call back once the client hangs up, and soon if it already has; only after ``watch``."""
         assert self._watch is not None
         self._watch.add_done_callback(lambda task: None if task.cancelled() else callback())
 
@@ -110,7 +110,7 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def write(self, chunk: bytes | memoryview) -> None:
-        """Send a part of the body. A view goes out as it is, so what it shows must not change any more."""
+        """Send a part of the body. A memoryview is not copied, so its buffer must not change any more."""
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def finish(self, chunk: bytes = b"") -> bool:
@@ -129,7 +129,7 @@ class Exchange:
             pass
 
     def _check_encoding(self) -> None:
-        """Refuse a compressed body: what it unpacks to would escape the limit."""
+        """Refuse a compressed body: the limit would not hold for what it unpacks to."""
         stated = [value for name, value in self.header_items if name == "content-encoding"]
         codings = [coding.strip().lower() for value in stated for coding in value.split(",")]
         foreign = [coding for coding in codings if coding not in ("", "identity")]

@@ -19,12 +19,12 @@ logger = logging.getLogger("turnkeeper.http")
 
 
 def render_control_error(error: TurnkeeperError) -> bytes:
-    """The control plane's error body."""
+    """Render the error as the body that the control plane answers."""
     return encode_json({"error": str(error), "code": error.code})
 
 
 def explain(error: Exception) -> TurnkeeperError:
-    """The error as one of ours; what nobody foresaw is logged and hides its details."""
+    """Turn any exception into an error of turnkeeper; an unexpected one is logged, and its details are kept back."""
     if isinstance(error, TurnkeeperError):
         return error
     logger.error("unforeseen %s", type(error).__name__, exc_info=error)
@@ -32,7 +32,7 @@ def explain(error: Exception) -> TurnkeeperError:
 
 
 def tell_caller(error: TurnkeeperError, exchange: Exchange) -> TurnkeeperError:
-    """The error as the caller is told it; what that leaves out is logged."""
+    """Reduce an error to what its caller may know; what that leaves out is logged."""
     told = error if exchange.caller.is_admin else tell(error)
     if told is not error:
         logger.warning("%s %r: %s", exchange.method, exchange.path, error)
@@ -45,7 +45,7 @@ async def answer_or_explain(
     dialect: Dialect | None = None,
     on_error: Callable[[TurnkeeperError], None] | None = None,
 ) -> None:
-    """Run a handler; an error becomes a response, as long as none was started. A client that left is told nothing.
+    """Run a handler; an error becomes the response, unless one was started or the client has left.
 
     Args:
         exchange: the request and its response.

@@ -1,4 +1,4 @@
-"""What request headers say about a turn, and what error responses say in headers. Pure.
+"""The headers of a request that concern its turn, and those of a response that is an error. Pure.
 
 Headers between the server and its engines are the engines' own matter.
 """
@@ -14,11 +14,11 @@ from turnkeeper.errors import TurnkeeperError, UnsupportedEncodingError
 from turnkeeper.headers import TRACE_HEADERS
 
 KEPT_CHARACTERS = 256
-"""How much of one header is kept with a turn: names of conversations and idempotency keys have a few dozen."""
+"""How many characters of a header are kept with a turn; conversation ids and idempotency keys have a few dozen."""
 
 
 def shorten(value: str) -> str:
-    """A header's value as it is kept: a longer one is cut and ends with its digest, so that two values stay two."""
+    """Shorten a header's value to what is kept: a long one ends with its digest, so that two values stay different."""
     if len(value) <= KEPT_CHARACTERS:
         return value
     digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -26,23 +26,23 @@ def shorten(value: str) -> str:
 
 
 def select_harness_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that name a conversation."""
+    """Select the headers that name an agent and its conversation, and shorten their values."""
     return {name: shorten(headers[name]) for name in HARNESS_HEADERS if name in headers}
 
 
 def read_marks(headers: Mapping[str, str]) -> RetryMarks:
-    """What the headers say of a retry."""
+    """Parse the headers by which a client marks a request as a retry."""
     marks = read_retry_marks(headers)
     return replace(marks, key=shorten(marks.key))
 
 
 def select_trace_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that trace a request across services."""
+    """Select the headers that trace a request across services."""
     return {name: headers[name] for name in TRACE_HEADERS if name in headers}
 
 
 def list_session_keys(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys that a request carries: a bearer token, ``x-api-key``.
+    """List the keys that a request carries: a bearer token, ``x-api-key``.
 
     Some clients send both, one of them left over from another account.
     """
@@ -52,7 +52,7 @@ def list_session_keys(headers: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def build_error_headers(error: TurnkeeperError) -> dict[str, str]:
-    """What tells a client whether to try again.
+    """Build the headers that tell a client whether to try again.
 
     ``Retry-After`` goes with 429 and a 503 that passes; everything that stays refused says ``x-should-retry: false``.
     The refusal of a compressed body also names the one encoding that is taken.

@@ -15,13 +15,13 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.service import SessionService
 
 ANTHROPIC_HEADER = "anthropic-version"
-"""Anthropic's clients send it with every request, and no other client does."""
+"""The header that Anthropic's clients send with every request, and no other client does."""
 
 UNKNOWN_TO_ANTHROPIC = ("capabilities", "deprecated_at", "line", "max_input_tokens", "max_tokens")
-"""The members of Anthropic's ``model`` object that nobody here can say."""
+"""The members of Anthropic's ``model`` object whose values are not known here."""
 
 _EPOCH = "1970-01-01T00:00:00Z"
-"""What Anthropic's API says of a model whose date of release is unknown."""
+"""The date that Anthropic's API gives a model whose date of release is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +45,22 @@ class ModelsHandler:
 
 
 def choose_dialect(headers: Mapping[str, str]) -> Dialect:
-    """Whose client asks; names in lower case."""
+    """Choose the API whose client sent these headers; their names are in lower case."""
     return MESSAGES if ANTHROPIC_HEADER in headers else CHAT
 
 
 def render_openai_model(name: str) -> JsonObject:
-    """A ``model`` object of OpenAI."""
+    """Render a ``model`` object of OpenAI."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "turnkeeper"}
 
 
 def render_openai_list(names: Iterable[str]) -> JsonObject:
-    """A ``list`` object of OpenAI."""
+    """Render a ``list`` object of OpenAI."""
     return {"object": "list", "data": [render_openai_model(name) for name in names]}
 
 
 def render_anthropic_model(name: str) -> JsonObject:
-    """A ``model`` object of Anthropic."""
+    """Render a ``model`` object of Anthropic."""
     return {
         "type": "model",
         "id": name,
@@ -72,6 +72,6 @@ def render_anthropic_model(name: str) -> JsonObject:
 
 
 def render_anthropic_list(names: Iterable[str]) -> JsonObject:
-    """A page of Anthropic's list, which is the only one."""
+    """Render a page of Anthropic's list, which is the only one."""
     data = [render_anthropic_model(name) for name in names]
     return {"data": data, "first_id": data[0]["id"], "last_id": data[-1]["id"], "has_more": False}

@@ -26,7 +26,7 @@ _PARAMETERS: Mapping[str, str] = {"session_id": "The id of a session.", "model_i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What the document says of one route: what it reads, what it answers, how it fails."""
+    """The description of one route: the body that it reads, its reply, its errors."""
 
     reply: str
     """A sentence on what a success means."""
@@ -69,17 +69,17 @@ class DescribedRoute(Protocol):
 
     @property
     def rights(self) -> Mapping[str, Right]:
-        """What each of its methods asks of a caller."""
+        """What each of its methods requires of a caller."""
         ...
 
     @property
     def operation(self) -> Operation | None:
-        """What the document says of it; None where the document leaves it out."""
+        """Its description; None where the document leaves it out."""
         ...
 
 
 def describe_routes(routes: Iterable[DescribedRoute], *, version: str) -> JsonObject:
-    """The document.
+    """Build the document.
 
     Args:
         routes: the rows of the table.

@@ -35,7 +35,7 @@ _FORMS = {
 
 
 def describe_turn(dialect: Dialect) -> Operation:
-    """What the document says of the turns of a dialect."""
+    """Describe the route that takes the turns of a dialect."""
     body, reply, error = _FORMS[dialect.name]
     paused = dialect.choose_status(EnginePausedError(""))
     return Operation(
@@ -50,7 +50,7 @@ def describe_turn(dialect: Dialect) -> Operation:
 
 
 def describe_token_count(dialect: Dialect) -> Operation:
-    """What the document says of counting the tokens of a dialect's prompts."""
+    """Describe the route that counts the tokens of a dialect's prompts."""
     body, _, error = _FORMS[dialect.name]
     return Operation(
         reply="The length of the prompt.",

@@ -1,4 +1,4 @@
-"""``/openapi.json`` and ``/docs``: what the server says of its own routes.
+"""``/openapi.json`` and ``/docs``: the server's description of its own routes.
 
 The page is written here and loads nothing from elsewhere, since many clusters reach no other host.
 """
@@ -33,11 +33,11 @@ class ApiPages:
     """The OpenAPI document."""
 
     async def show_document(self, exchange: Exchange) -> None:
-        """``GET /openapi.json``."""
+        """Answer ``GET /openapi.json``."""
         await exchange.respond(200, encode_json(self.document), JSON_HEADERS)
 
     async def show_page(self, exchange: Exchange) -> None:
-        """``GET /docs``."""
+        """Answer ``GET /docs``."""
         await exchange.respond(200, render_page(self.document).encode(), HTML_HEADERS)
 
 

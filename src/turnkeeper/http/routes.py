@@ -29,20 +29,20 @@ class Routes:
         self._opened: frozenset[OpenRoute] = frozenset(map(parse_open_route, service.config.server.pass_through))
 
     async def create_session(self, exchange: Exchange) -> None:
-        """``POST /sessions``."""
+        """Answer ``POST /sessions``."""
         new = parse_new_session(await self._read_object(exchange))
         created = self._service.create(new)
         await _send_json(exchange, {"session_id": created.id} | ({"key": created.key} if created.key else {}))
 
     async def list_sessions(self, exchange: Exchange) -> None:
-        """``GET /sessions``."""
+        """Answer ``GET /sessions``."""
         query = parse_qs(exchange.query)
         limit = parse_page_size(query.get("limit", [str(MAX_PAGE)])[-1])
         after = query.get("after", [None])[-1]
         await _send_json(exchange, self._service.list_sessions(after=after, limit=limit))
 
     async def get_session(self, exchange: Exchange) -> None:
-        """``GET /sessions/{id}``; ``HEAD`` says whether there is one."""
+        """Answer ``GET /sessions/{id}``; ``HEAD`` tells whether there is such a session."""
         session_id = exchange.path_params["session_id"]
         if exchange.method == "HEAD":
             self._service.get_session_id(session_id)
@@ -54,12 +54,12 @@ class Routes:
         await exchange.respond(200, body, JSON_HEADERS)
 
     async def delete_session(self, exchange: Exchange) -> None:
-        """``DELETE /sessions/{id}``."""
+        """Answer ``DELETE /sessions/{id}``."""
         self._service.delete(exchange.path_params["session_id"])
         await exchange.respond(204)
 
     async def collect_samples(self, exchange: Exchange) -> None:
-        """``POST /sessions/{id}/samples``."""
+        """Answer ``POST /sessions/{id}/samples``."""
         session_id = self._service.get_session_id(exchange.path_params["session_id"])  # before the body is read
         request = parse_samples_request(await self._read_object(exchange))
         if request.has_reward:
@@ -73,7 +73,7 @@ class Routes:
         await exchange.finish()
 
     async def relay(self, exchange: Exchange) -> None:
-        """Any other route of a session: passed through to its engine."""
+        """Pass any other route of a session through to its engine."""
         session_id = self._service.get_session_id(exchange.path_params["session_id"])
         path = self._find_passage(exchange)  # before the body is read
         call = RelayRequest(
@@ -94,31 +94,31 @@ class Routes:
         return find_passage(exchange.method, path, opened=self._opened, allow_unrecorded=allow_unrecorded)
 
     async def probe(self, exchange: Exchange) -> None:
-        """``GET`` and ``HEAD`` of the places that clients look at before they begin."""
+        """Answer ``GET`` and ``HEAD`` of the paths that clients probe before they begin."""
         self._check_session(exchange)
         await _send_json(exchange, {"status": "ok"})
 
     async def health(self, exchange: Exchange) -> None:
-        """``GET /health``: a 503 while the server drains, so that load balancers send nothing new."""
+        """Answer ``GET /health``: with a 503 while the server drains, so that load balancers send nothing new."""
         status = 503 if self._service.is_draining else 200
         await _send_json(exchange, self._service.describe_health(is_admin=exchange.caller.is_admin), status)
 
     async def metrics(self, exchange: Exchange) -> None:
-        """``GET /metrics``."""
+        """Answer ``GET /metrics``."""
         await exchange.respond(200, self._service.metrics.render(), {"content-type": CONTENT_TYPE})
 
     async def pause_engines(self, exchange: Exchange) -> None:
-        """``POST /engine/pause``."""
+        """Answer ``POST /engine/pause``."""
         request = parse_pause_request(await self._read_object(exchange))
         await _send_json(exchange, await self._service.control.pause(request.mode, forward=request.forward))
 
     async def continue_engines(self, exchange: Exchange) -> None:
-        """``POST /engine/continue``."""
+        """Answer ``POST /engine/continue``."""
         forward = parse_forward(await self._read_object(exchange))
         await _send_json(exchange, await self._service.control.resume(forward=forward))
 
     async def abort_turns(self, exchange: Exchange) -> None:
-        """``POST /engine/abort``."""
+        """Answer ``POST /engine/abort``."""
         await _send_json(exchange, {"sessions": self._service.abort_all()})
 
     async def _read_object(self, exchange: Exchange) -> JsonObject:

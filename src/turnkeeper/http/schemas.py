@@ -24,14 +24,14 @@ OBJECT: JsonObject = {"type": "object"}
 
 
 def build_list(item: JsonObject, **rules: Any) -> JsonObject:
-    """The schema of a list of such items."""
+    """Build the schema of a list of such items."""
     return {"type": "array", "items": item, **rules}
 
 
 def build_object(
     description: str, properties: Mapping[str, JsonObject], *, optional: Iterable[str] = (), is_closed: bool = True
 ) -> JsonObject:
-    """The schema of an object.
+    """Build the schema of an object.
 
     Args:
         description: a sentence on what it is.
@@ -50,17 +50,17 @@ def build_object(
 
 
 def allow_null(schema: JsonObject) -> JsonObject:
-    """The schema of a value that may be null as well."""
+    """Build the schema of a value that may be null as well."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
 def refer(name: str) -> JsonObject:
-    """A reference to one of `SCHEMAS`."""
+    """Build a reference to one of `SCHEMAS`."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def list_error_codes() -> list[str]:
-    """The code of every error that a response may carry, in the order of the tree of errors."""
+    """List the code of every error that a response may carry, in the order of the tree of errors."""
 
     def walk(error: type[TurnkeeperError]) -> Iterable[str]:
         yield error.code
@@ -72,7 +72,7 @@ def list_error_codes() -> list[str]:
 
 
 def _build_turn_body(description: str, own: Mapping[str, JsonObject], required: tuple[str, ...]) -> JsonObject:
-    """The body of a turn: what only this dialect has, and the fields that every dialect reads."""
+    """Build the schema of a turn's body: the members of one dialect, and the fields that every dialect reads."""
     shared = {
         name: {"description": f"Must be {row.check.expected}."} if row.check else ANYTHING
         for name, row in FIELDS.items()
@@ -83,7 +83,7 @@ def _build_turn_body(description: str, own: Mapping[str, JsonObject], required: 
 
 
 def _build_new_session() -> dict[str, JsonObject]:
-    """The body that opens a session, and the choices that it refers to."""
+    """Build the schema of the body that opens a session, and those of the choices that it refers to."""
     schema = NewSession.model_json_schema(ref_template="#/components/schemas/{model}")
     return {**schema.pop("$defs", {}), "NewSession": schema}
 
