@@ -109,7 +109,7 @@ async def profile_case(case: Case, material: Material, *, sessions: int) -> Prof
 
 
 async def _talk(case: Case, material: Material, server: Server, *, seed: int) -> None:
-    agents = await open_agents(case, material, server, seed=material.seed + seed)
+    agents = await open_agents(case, material, server.url, seed=material.seed + seed)
     await run_load(agents, case.turns_each)
     for agent in agents:
         agent.client.close()

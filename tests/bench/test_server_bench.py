@@ -5,8 +5,11 @@
 3. Names of cases tell them apart, and the quick ones are few.
 4. A budget row says whether its figure is within it.
 5. A chunked reply is read as the body it is.
+6. Another session server is measured beside turnkeeper, and found by the port that it listens on.
 """
 
+import asyncio
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +22,19 @@ from turnkeeper.bench.beside import Beside
 from turnkeeper.bench.budget import BudgetRow, check_budget
 from turnkeeper.bench.client import join_chunks
 from turnkeeper.bench.mock import MockEngine, build_canned, count_prompt
+from turnkeeper.bench.reference import Reference, find_listener
 from turnkeeper.bench.rows import PERIOD, build_rows
 from turnkeeper.bench.scenario import QUICK, Case, Rows, list_all
 from turnkeeper.bench.server import find_checkpoint, run_server_bench
 from turnkeeper.bench.text import TokenRuler
 from turnkeeper.bench.workload import Speaker, Talk, build_replies
+from turnkeeper.bench.yardstick import measure_yardstick
 from turnkeeper.choices import HistoryKind
 from turnkeeper.engines.sglang.chat import parse_chat_reply
+from turnkeeper.errors import ConfigError
 from turnkeeper.rendering import Tokenizer
 from turnkeeper.routing import RoutingShape, decode_indexer
+from turnkeeper.server.command import running_command
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
 TALK = Talk(name="tiny", turns=2, first_tokens=500, prompt_tokens=60, reply_tokens=60)
@@ -71,7 +78,17 @@ def test_a_small_case_runs_and_is_reported_whole(tmp_path: Path) -> None:
     told = orjson.loads((tmp_path / "report.json").read_bytes())
     (shown,) = told["cases"]
     assert [run["served"]["turns"] for run in shown["runs"]] == [4, 4]
-    figures = ("cpu_ms", "cpu_ratio", "speed_ratio", "turns_per_s", "first_turn_s", "rest_mib", "peak_mib")
+    figures = (
+        "cpu_ms",
+        "yardstick_ms",
+        "cpu_yardsticks",
+        "cpu_ratio",
+        "speed_ratio",
+        "turns_per_s",
+        "first_turn_s",
+        "rest_mib",
+        "peak_mib",
+    )
     assert all(shown[figure] > 0 for figure in figures)
     assert shown["collected"]["size_mib"] > 0
     pairs = [told["beside"][0][name] for name in ("direct", "served")]
@@ -132,9 +149,9 @@ def test_every_case_has_a_name_of_its_own(cases: tuple[Case, ...]) -> None:
 
 
 def test_a_row_of_the_budget_is_met_or_missed() -> None:
-    row = BudgetRow(figure="f", unit="ms", reference="9", limit=5, measured=6)
+    row = BudgetRow(figure="f", unit="ms", limit=5, measured=6)
     assert not row.is_met
-    assert BudgetRow(figure="f", unit="1/s", reference="9", limit=5, measured=6, is_floor=True).is_met
+    assert BudgetRow(figure="f", unit="1/s", limit=5, measured=6, is_floor=True).is_met
     assert check_budget([]) == []
 
 
@@ -145,6 +162,50 @@ def test_the_real_tokenizer_is_taken_where_it_was_fetched(tmp_path: Path, monkey
     (tmp_path / "qwen3" / "tokenizer.json").write_text("{}")
     assert find_checkpoint(None) == tmp_path / "qwen3"
     assert find_checkpoint(tmp_path) == tmp_path
+
+
+async def test_a_reference_is_measured_beside_turnkeeper(tmp_path: Path) -> None:
+    case = Case(sessions=2, talk=TALK, runs=2)
+    mock_port = find_free_port()
+    backend = f"http://127.0.0.1:{mock_port}"
+    options = ["--hf-checkpoint", str(shipped_checkpoint()), "--tito-model", "qwen3", "--backend-url", backend]
+    async with running_command(["serve", *options, "--session-server-port", "0"]) as server:
+        reference = Reference(url=server.url, mock_port=mock_port)
+        assert find_listener(int(server.url.rpartition(":")[2])) == server.process.pid
+        report = await asyncio.to_thread(
+            run_server_bench, [case], checkpoint=shipped_checkpoint(), seed=7, reference=reference
+        )
+    report.write(tmp_path / "report.json")
+    (found,) = orjson.loads((tmp_path / "report.json").read_bytes())["reference"]
+    assert found["case"] == case.name
+    assert all(found[figure] > 0 for figure in ("cpu_ms", "p50_ms", "p99_ms", "turns_per_s", "collect_ms"))
+    with (tmp_path / "tables").open("w") as file:
+        report.print(Console(width=200, file=file))
+    assert "the server of --reference" in (tmp_path / "tables").read_text()
+
+
+def test_a_reference_that_is_not_there_is_named() -> None:
+    port = find_free_port()
+    with pytest.raises(ConfigError, match=f"no process of this user listens on port {port}"):
+        find_listener(port)
+
+
+def find_free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_a_yardstick_grows_with_the_rows_of_a_reply(tokenizer: Tokenizer) -> None:
+    """Each kind of rows is more to parse by far, so that no noise of the machine turns the order round."""
+    talk = Talk(name="t", turns=4, first_tokens=3000, prompt_tokens=3000, reply_tokens=60)
+    replies = build_replies(tokenizer, talk, seed=1, count=2)
+    ruler = TokenRuler(tokenizer)
+    taken = [
+        measure_yardstick(Case(sessions=1, talk=talk, rows=rows), tokenizer, ruler, replies, seed=1)
+        for rows in (Rows.NONE, Rows.FULL)
+    ]
+    assert 0 < taken[0] < taken[1]
 
 
 def test_chunks_are_joined() -> None:

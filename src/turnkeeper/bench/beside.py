@@ -84,7 +84,7 @@ async def measure_beside(material: Material, plan: Beside) -> BesideResult:
         )
         server.meter.reset_peak()
         served = await _measure_pair(
-            plan, case, lambda each, seed: open_agents(each, material, server, seed=material.seed + seed)
+            plan, case, lambda each, seed: open_agents(each, material, server.url, seed=material.seed + seed)
         )
         return BesideResult(plan=plan, direct=direct, served=served, peak_mib=server.meter.read_peak_mib())
 

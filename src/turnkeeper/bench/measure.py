@@ -21,8 +21,9 @@ from turnkeeper.bench.agent import Agent, DirectRows
 from turnkeeper.bench.client import Client
 from turnkeeper.bench.load import Latencies, run_load
 from turnkeeper.bench.scenario import Case, Rows
-from turnkeeper.bench.stack import Material, Mock, Server, running_mock, running_server
+from turnkeeper.bench.stack import Material, Mock, ProcessMeter, Server, running_mock, running_server
 from turnkeeper.bench.workload import Speaker
+from turnkeeper.bench.yardstick import measure_yardstick
 
 COLLECTED = 8
 """Sessions of a run whose samples are collected, at most."""
@@ -82,6 +83,13 @@ class CaseResult:
     """Resident before the first turn."""
     peak_mib: float
     """The most that was resident while turns were taken and samples collected."""
+    yardstick_ms: float
+    """CPU time of one turn's unavoidable work in this run; see `turnkeeper.bench.yardstick`."""
+
+    @property
+    def cpu_yardsticks(self) -> float:
+        """CPU time of the session server a turn, in yardsticks."""
+        return self.median_of("cpu_ms") / self.yardstick_ms
 
     @property
     def cpu_ratio(self) -> float:
@@ -122,12 +130,16 @@ async def measure_case(case: Case, material: Material) -> CaseResult:
         return CaseResult(
             case=case,
             runs=tuple(runs),
-            collected=await _collect(agents[:COLLECTED], server),
+            collected=await collect_samples(agents[:COLLECTED], server.meter),
             retained_mib=grown_mib / len(agents),
             ready_s=server.ready_s,
             first_turn_s=first_turn_s,
             rest_mib=rest_mib,
             peak_mib=server.meter.read_peak_mib(),
+            yardstick_ms=median(
+                measure_yardstick(case, material.tokenizer, material.ruler, mock.replies, seed=material.seed + number)
+                for number in range(min(case.runs, 3))
+            ),
         )
 
 
@@ -139,7 +151,7 @@ async def _slow_down(mock: Mock, delay_s: float) -> None:
 
 async def _warm_up(case: Case, material: Material, server: Server) -> float:
     """Two turns of a session of their own; when the first one was answered, in seconds since the process began."""
-    (agent,) = await open_agents(replace(case, sessions=1), material, server, seed=material.seed - 1)
+    (agent,) = await open_agents(replace(case, sessions=1), material, server.url, seed=material.seed - 1)
     await agent.take_turn()
     first_s = perf_counter() - server.started_at
     await agent.take_turn()
@@ -149,11 +161,11 @@ async def _warm_up(case: Case, material: Material, server: Server) -> float:
 
 async def _run(case: Case, material: Material, mock: Mock, server: Server, number: int, all_agents: list[Agent]) -> Run:
     """One run; its agents join the others, so that their sessions can be collected."""
-    seed = material.seed + 1_000 * (number + 1)
+    seed = choose_seed(material, number)
     mock_before = mock.meter.read_cpu_s()
     direct = await _run_directly(case, material, mock, seed)
     mock_cpu_s = mock.meter.read_cpu_s() - mock_before
-    agents = await open_agents(case, material, server, seed=seed)
+    agents = await open_agents(case, material, server.url, seed=seed)
     before = server.meter.read_cpu_s()
     served = await run_load(agents, case.turns_each, think_s=case.think_s, seed=seed)
     cpu_s = server.meter.read_cpu_s() - before
@@ -190,11 +202,16 @@ async def open_direct_agents(case: Case, material: Material, mock: Mock, *, seed
     ]
 
 
-async def open_agents(case: Case, material: Material, server: Server, *, seed: int) -> list[Agent]:
+def choose_seed(material: Material, number: int) -> int:
+    """The seed of the texts of a case's run, which is the same for every server that the run measures."""
+    return material.seed + 1_000 * (number + 1)
+
+
+async def open_agents(case: Case, material: Material, url: str, *, seed: int) -> list[Agent]:
     """An agent for each session, each with a connection of its own."""
     agents: list[Agent] = []
     for index in range(case.sessions):
-        client = await Client.connect(server.url)
+        client = await Client.connect(url)
         session_id = orjson.loads(await client.request("POST", "/sessions"))["session_id"]
         agents.append(
             Agent(
@@ -208,17 +225,17 @@ async def open_agents(case: Case, material: Material, server: Server, *, seed: i
     return agents
 
 
-async def _collect(agents: Sequence[Agent], server: Server) -> Collected:
+async def collect_samples(agents: Sequence[Agent], meter: ProcessMeter) -> Collected:
     """Collect one session after the other."""
     walls: list[float] = []
     size = 0
-    before = server.meter.read_cpu_s()
+    before = meter.read_cpu_s()
     for agent in agents:
         started = perf_counter()
         size = len(await agent.client.request("POST", f"{agent.base}/samples", b"{}"))
         walls.append((perf_counter() - started) * 1e3)
         await asyncio.sleep(0)
-    cpu_s = server.meter.read_cpu_s() - before
+    cpu_s = meter.read_cpu_s() - before
     for agent in agents:
         agent.client.close()
     return Collected(

@@ -3,8 +3,8 @@
 A raw asyncio protocol: it finds what it needs in a request (how many prompt ids, which routing rows) by searching the
 bytes, and writes a canned reply around those numbers. What it takes beside the server under test is measured too.
 
-``python -m turnkeeper.bench.mock SCRIPT`` serves until it is ended. ``POST /bench {"delay_s": 0.5}`` makes every
-generation take that long from then on.
+``python -m turnkeeper.bench.mock SCRIPT PORT`` serves until it is ended; port 0 is any free one.
+``POST /bench {"delay_s": 0.5}`` makes every generation take that long from then on.
 """
 
 import asyncio
@@ -185,14 +185,14 @@ def write_script(path: Path, replies: list[CannedReply], shape: RoutingShape, se
     path.write_bytes(orjson.dumps({"replies": [reply.to_json() for reply in replies], "shape": sizes, "seed": seed}))
 
 
-async def serve(engine: MockEngine) -> None:
-    """Serve on a free port until cancelled; the one line on stdout says where."""
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(engine), "127.0.0.1", 0, backlog=2048)
-    port = server.sockets[0].getsockname()[1]
-    print(f"mock engine ready at http://127.0.0.1:{port}", flush=True)  # noqa: T201
+async def serve(engine: MockEngine, port: int) -> None:
+    """Serve until cancelled; the one line on stdout says where."""
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(engine), "127.0.0.1", port, backlog=2048)
+    taken = server.sockets[0].getsockname()[1]
+    print(f"mock engine ready at http://127.0.0.1:{taken}", flush=True)  # noqa: T201
     async with server:
         await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(read_script(Path(sys.argv[1]))))
+    uvloop.run(serve(read_script(Path(sys.argv[1])), int(sys.argv[2])))

@@ -15,6 +15,7 @@ from rich.table import Table
 from turnkeeper.bench.beside import BesideResult
 from turnkeeper.bench.budget import LIMITS, BudgetRow, check_budget
 from turnkeeper.bench.measure import CaseResult
+from turnkeeper.bench.reference import ReferenceResult
 from turnkeeper.jsontypes import JsonObject
 
 
@@ -48,22 +49,28 @@ class Report:
     machine: Machine
     tokenizer: str
     """Which tokenizer, in words."""
+    load_s: float
+    """How long the bench took to load it, in seconds."""
     results: Sequence[CaseResult]
     beside: Sequence[BesideResult] = ()
+    reference: Sequence[ReferenceResult] = ()
+    """The same cases on another session server, in the same run."""
 
     @property
     def budget(self) -> list[BudgetRow]:
         """The figures that the budget speaks of."""
-        return check_budget(self.results, self.beside)
+        return check_budget(self.results, self.beside, load_s=self.load_s)
 
     def to_json(self) -> JsonObject:
         """All figures of all runs, and the medians."""
         return {
             "machine": asdict(self.machine),
             "tokenizer": self.tokenizer,
+            "load_s": self.load_s,
             "cases": [describe_case(result) for result in self.results],
             "beside": [asdict(found) for found in self.beside],
             "budget": [{**asdict(row), "is_met": row.is_met} for row in self.budget],
+            "reference": [{**asdict(found), "case": found.case.name} for found in self.reference],
         }
 
     def write(self, path: Path) -> None:
@@ -83,6 +90,8 @@ class Report:
         console.print(render_memory(self.results))
         for found in self.beside:
             console.print(render_beside(found))
+        if self.reference:
+            console.print(render_reference(self.results, self.reference))
         console.print(render_budget(self.budget))
 
 
@@ -101,6 +110,8 @@ def describe_case(result: CaseResult) -> JsonObject:
         "history": case.history.value,
         "is_streamed": case.is_streamed,
         "cpu_ms": result.median_of("cpu_ms"),
+        "yardstick_ms": result.yardstick_ms,
+        "cpu_yardsticks": result.cpu_yardsticks,
         "cpu_ratio": result.cpu_ratio,
         "speed_ratio": result.speed_ratio,
         "added_p50_ms": result.median_of("added_p50_ms"),
@@ -120,10 +131,22 @@ def render_cases(results: Sequence[CaseResult]) -> Table:
     """What turns cost, ratios to the mock hit directly first."""
     table = _build_table(
         "turns: medians over the runs, beside the mock hit directly in the same run",
-        ("case", "runs", "CPU x mock", "speed x mock", "CPU ms", "added p50 ms", "added p99 ms", "turns/s", "mock ms"),
+        (
+            "case",
+            "runs",
+            "CPU x yardstick",
+            "CPU x mock",
+            "speed x mock",
+            "CPU ms",
+            "added p50 ms",
+            "added p99 ms",
+            "turns/s",
+            "mock ms",
+        ),
     )
     for result in results:
         figures = (
+            f"{result.cpu_yardsticks:.2f}",
             f"{result.cpu_ratio:.0f}",
             f"{result.speed_ratio:.3f}",
             *(f"{result.median_of(name):.1f}" for name in ("cpu_ms", "added_p50_ms", "added_p99_ms")),
@@ -175,12 +198,34 @@ def render_beside(result: BesideResult) -> Table:
 
 def render_budget(rows: Sequence[BudgetRow]) -> Table:
     """What was meant to be reached."""
-    table = _build_table("budget", ("figure", "unit", "reference", "budget", "measured", ""))
+    table = _build_table("budget", ("figure", "unit", "budget", "measured", ""))
     for row in rows:
         limit = f"{'>= ' if row.is_floor else ''}{row.limit:g}"
-        table.add_row(
-            row.figure, row.unit, row.reference, limit, f"{row.measured:.1f}", "met" if row.is_met else "missed"
+        table.add_row(row.figure, row.unit, limit, f"{row.measured:.2f}", "met" if row.is_met else "missed")
+    return table
+
+
+def render_reference(results: Sequence[CaseResult], references: Sequence[ReferenceResult]) -> Table:
+    """The reference beside turnkeeper: each figure of both, and how many times less turnkeeper takes."""
+    table = _build_table(
+        "the server of --reference, then turnkeeper, in the same run",
+        ("case", "CPU ms a turn", "less", "p50 ms", "less", "p99 ms", "less", "turns/s", "more", "samples ms", "less"),
+    )
+    ours = {result.case.name: result for result in results}
+    for found in references:
+        result = ours[found.case.name]
+        pairs = (
+            (found.cpu_ms, result.median_of("cpu_ms")),
+            (found.p50_ms, result.median_of("served.p50_ms")),
+            (found.p99_ms, result.median_of("served.p99_ms")),
+            (found.turns_per_s, result.median_of("served.turns_per_s")),
+            (found.collect_ms, result.collected.median_ms),
         )
+        cells: list[str] = []
+        for place, (theirs, own) in enumerate(pairs):
+            ratio = own / theirs if place == 3 else theirs / own
+            cells += [f"{theirs:.1f} / {own:.1f}", f"{ratio:.1f}x"]
+        table.add_row(found.case.name, *cells)
     return table
 
 

@@ -9,6 +9,7 @@ import uvloop
 
 from turnkeeper.bench.beside import Beside, measure_beside
 from turnkeeper.bench.measure import CaseResult, measure_case
+from turnkeeper.bench.reference import Reference, ReferenceResult, measure_reference
 from turnkeeper.bench.report import Machine, Report
 from turnkeeper.bench.scenario import Case
 from turnkeeper.bench.stack import Material
@@ -37,6 +38,7 @@ def run_server_bench(
     checkpoint: Path,
     seed: int,
     beside: Sequence[Beside] = (),
+    reference: Reference | None = None,
     on_case: Callable[[CaseResult], None] | None = None,
 ) -> Report:
     """Measure the cases, one after the other.
@@ -46,25 +48,35 @@ def run_server_bench(
         checkpoint: the folder whose tokenizer and template are used.
         seed: of the texts.
         beside: also measure small sessions beside large ones.
+        reference: also measure this server, each case behind turnkeeper's.
         on_case: told of each result as it comes.
 
     Raises:
-        ConfigError: this is no Linux, or the checkpoint cannot be read.
+        ConfigError: no case was chosen, this is no Linux, the checkpoint cannot be read, or the reference does not
+            serve a case.
     """
     if not Path("/proc/self/status").exists():
         raise ConfigError("the bench reads CPU time and memory from Linux's /proc, and there is none")
 
     async def measure() -> Report:
         results: list[CaseResult] = []
+        references: list[ReferenceResult] = []
         with tempfile.TemporaryDirectory() as folder:
             material = Material.read(checkpoint, Path(folder), seed)
             for case in cases:
                 results.append(await measure_case(case, material))
                 if on_case is not None:
                     on_case(results[-1])
+                if reference is not None:
+                    references.append(await measure_reference(case, material, reference))
             found = tuple([await measure_beside(material, plan) for plan in beside])
         return Report(
-            machine=Machine.read(), tokenizer=name_tokenizer(checkpoint), results=tuple(results), beside=found
+            machine=Machine.read(),
+            tokenizer=name_tokenizer(checkpoint),
+            load_s=material.load_s,
+            results=tuple(results),
+            beside=found,
+            reference=tuple(references),
         )
 
     return uvloop.run(measure())

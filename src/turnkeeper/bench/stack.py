@@ -61,13 +61,18 @@ class Material:
     """Where scripts and checkpoint folders are written."""
     ruler: TokenRuler
     tokenizer: Tokenizer
+    load_s: float
+    """How long loading the tokenizer took, in seconds."""
     seed: int
 
     @classmethod
     def read(cls, source: Path, folder: Path, seed: int) -> "Material":
         """Load the tokenizer."""
+        started = perf_counter()
         tokenizer = Tokenizer(read_checkpoint(source).tokenizer_json)
-        return cls(source=source, folder=folder, ruler=TokenRuler(tokenizer), tokenizer=tokenizer, seed=seed)
+        load_s = perf_counter() - started
+        ruler = TokenRuler(tokenizer)
+        return cls(source=source, folder=folder, ruler=ruler, tokenizer=tokenizer, load_s=load_s, seed=seed)
 
     def write_checkpoint(self, model: str) -> Path:
         """A checkpoint folder with this tokenizer and the model's routing."""
@@ -103,12 +108,14 @@ class Server:
 
 
 @asynccontextmanager
-async def running_mock(material: Material, model: str, talk: Talk, *, delay_s: float = 0.0) -> AsyncGenerator[Mock]:
-    """Run a mock engine until the block ends."""
+async def running_mock(
+    material: Material, model: str, talk: Talk, *, delay_s: float = 0.0, port: int = 0
+) -> AsyncGenerator[Mock]:
+    """Run a mock engine until the block ends, on a free port where none is given."""
     replies = build_replies(material.tokenizer, talk, material.seed)
     script = material.folder / "script.json"
     write_script(script, replies, MODELS[model], material.seed)
-    async with running_command([str(script)], module="turnkeeper.bench.mock") as command:
+    async with running_command([str(script), str(port)], module="turnkeeper.bench.mock") as command:
         client = await Client.connect(command.url)
         await client.request("POST", "/bench", orjson.dumps({"delay_s": delay_s}))
         client.close()

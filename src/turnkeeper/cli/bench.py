@@ -28,18 +28,35 @@ def bench(
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures there.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the texts; they vary from run to run without one.")] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Also measure a session server that you started on this machine, its engine being --mock-port.",
+        ),
+    ] = None,
+    mock_port: Annotated[int, typer.Option(help="The port of the mock engine behind --reference.")] = 31999,
 ) -> None:
     """Measure what a turn costs a session server, beside a mock engine. The quick cases take about six minutes."""
     try:
-        _measure_server(full, only, checkpoint, json, seed)
+        beside = None if reference is None else (reference, mock_port)
+        _measure_server(full, only, checkpoint, json, seed, beside)
     except TurnkeeperError as error:
         typer.echo(f"turnkeeper bench: {error}", err=True)
         raise typer.Exit(2) from error
 
 
-def _measure_server(full: bool, only: str, checkpoint: Path | None, json: Path | None, seed: int | None) -> None:
+def _measure_server(
+    full: bool,
+    only: str,
+    checkpoint: Path | None,
+    json: Path | None,
+    seed: int | None,
+    reference: tuple[str, int] | None,
+) -> None:
     from turnkeeper.bench.beside import BESIDE, Beside
     from turnkeeper.bench.budget import LIMITS
+    from turnkeeper.bench.reference import Reference
     from turnkeeper.bench.scenario import QUICK, list_all
     from turnkeeper.bench.server import find_checkpoint, run_server_bench
 
@@ -51,6 +68,7 @@ def _measure_server(full: bool, only: str, checkpoint: Path | None, json: Path |
         checkpoint=find_checkpoint(checkpoint),
         seed=chosen,
         beside=[Beside(tokenizer=backend) for backend in LIMITS] if full and only in BESIDE else [],
+        reference=None if reference is None else Reference(url=reference[0].rstrip("/"), mock_port=reference[1]),
         on_case=lambda result: typer.echo(f"{result.case.name}: {result.median_of('cpu_ms'):.1f} ms a turn", err=True),
     )
     report.print(console)
