@@ -12,7 +12,19 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
 
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("ids", "jsontypes", "errors", "choices", "fields", "passthrough", "access", "disclosure", "texts", "headers"),
+    (
+        "ids",
+        "jsontypes",
+        "errors",
+        "choices",
+        "fields",
+        "passthrough",
+        "access",
+        "disclosure",
+        "texts",
+        "headers",
+        "modelconfig",
+    ),
     ("core", "matching", "rendering", "routing", "samples", "dialects"),
     ("config", "clock", "tasks", "store", "metrics", "client"),
     ("engines", "tiny"),
@@ -35,6 +47,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "access": ("errors", "ids"),
     "disclosure": ("errors", "jsontypes"),
     "fields": ("jsontypes",),
+    "modelconfig": ("jsontypes",),
     "core": ("matching", "routing"),
 }
 """Packages of the same row that a package may import as well, each for its reason: samples are cut out of
@@ -59,6 +72,7 @@ PURE = (
     "disclosure",
     "texts",
     "headers",
+    "modelconfig",
 )
 IMPURE_MODULES = {
     "asyncio",

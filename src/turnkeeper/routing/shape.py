@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from turnkeeper.errors import ConfigError
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.modelconfig import iter_config_values
 
 _LAYER_KEYS = ("num_hidden_layers",)
 _TOPK_KEYS = ("num_experts_per_tok",)
@@ -57,9 +58,9 @@ def read_routing_shape(
         ConfigError: some of the three are known and others are not, or a value is no positive whole number.
     """
     found = {
-        "--num-layers": layers if layers is not None else _find(config, _LAYER_KEYS),
-        "--moe-router-topk": topk if topk is not None else _find(config, _TOPK_KEYS),
-        "--num-experts": experts if experts is not None else _find(config, _EXPERT_KEYS),
+        "--num-layers": layers if layers is not None else next(iter_config_values(config, *_LAYER_KEYS), None),
+        "--moe-router-topk": topk if topk is not None else next(iter_config_values(config, *_TOPK_KEYS), None),
+        "--num-experts": experts if experts is not None else next(iter_config_values(config, *_EXPERT_KEYS), None),
     }
     if found["--moe-router-topk"] is None and found["--num-experts"] is None:
         return None
@@ -71,18 +72,6 @@ def read_routing_shape(
         )
     sizes = {flag: _check(flag, value) for flag, value in found.items()}
     return RoutingShape(layers=sizes["--num-layers"], topk=sizes["--moe-router-topk"], experts=sizes["--num-experts"])
-
-
-def _find(config: JsonObject, keys: tuple[str, ...]) -> object:
-    """The first of the keys that has a value, in ``text_config`` before the outer object."""
-    inner: object = config.get("text_config")
-    for source in (inner, config):
-        if isinstance(source, dict):
-            for key in keys:
-                value: object = source.get(key)  # pyright: ignore[reportUnknownVariableType] - foreign JSON
-                if value is not None:
-                    return value  # pyright: ignore[reportUnknownVariableType]
-    return None
 
 
 def _check(flag: str, value: object) -> int:

@@ -26,9 +26,10 @@ from turnkeeper.fleet.route import RouteKeeper
 from turnkeeper.fleet.route_check import Question, RouteReport, check_route, find_workers
 from turnkeeper.fleet.verdict import Verdict
 from turnkeeper.generation import Gate, RunnerOptions, TurnRunner
-from turnkeeper.jsontypes import JsonObject, Message, is_object
+from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.matching import ReplyRules, load_matcher
 from turnkeeper.metrics import Metrics
+from turnkeeper.modelconfig import find_context_length, find_embedding_rows
 from turnkeeper.rendering import Checkpoint, Renderer, Tokenizer, build_renderer
 from turnkeeper.routing import RoutingShape, read_routing_shape
 from turnkeeper.samples import CollectOptions, load_hooks
@@ -147,7 +148,7 @@ def join_service(
         renderer=renderer,
         config=config,
         draw_bytes=outside.draw_bytes,
-        context_length=_find_context_length(checkpoint_config),
+        context_length=find_context_length(checkpoint_config),
         metrics=metrics,
         drain=drain,
         spawn=spawn,
@@ -356,17 +357,6 @@ def _read_shape(config: ResolvedConfig, checkpoint_config: JsonObject) -> Routin
     return shape
 
 
-def _find_context_length(checkpoint_config: JsonObject) -> int | None:
-    inner = checkpoint_config.get("text_config")
-    for source in (inner if is_object(inner) else {}, checkpoint_config):
-        length = source.get("max_position_embeddings")
-        if isinstance(length, int) and not isinstance(length, bool) and length > 0:
-            return length
-    return None
-
-
 def find_vocabulary_size(checkpoint_config: JsonObject, tokenizer: Tokenizer) -> int:
     """How many ids the model may sample: the rows of its output layer, which is often padded beyond the tokenizer."""
-    inner = checkpoint_config.get("text_config")
-    sizes = [source.get("vocab_size") for source in (inner if is_object(inner) else {}, checkpoint_config)]
-    return max(tokenizer.id_limit, *(size for size in sizes if isinstance(size, int) and not isinstance(size, bool)), 0)
+    return max(tokenizer.id_limit, find_embedding_rows(checkpoint_config))

@@ -9,7 +9,7 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
@@ -36,6 +36,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return Tokenizer((find_asset(request.param) / "tokenizer.json").read_bytes())
 
 
+@settings(deadline=None)
 @given(text=TEXTS)
 def test_a_text_never_has_fewer_tokens_than_the_bound(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.count_least(text) <= len(tokenizer.encode(text))
