@@ -59,8 +59,12 @@ def _render_later(role: Role) -> str:
 
 def _render_author(family: Family) -> str:
     if family.message_encoder is not None:
-        return "encoder of our own, no template needed"
-    return "the checkpoint's template" if family.history_format is None else "own rule behind the template's head"
+        return "message encoder of our own, no template needed"
+    return (
+        "the checkpoint's template"
+        if family.history_format is None
+        else "own history format behind the template's head"
+    )
 
 
 def _code(text: str) -> str:

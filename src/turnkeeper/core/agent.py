@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class HeaderRole(StrEnum):
-    """What a header of a harness names."""
+    """The things that headers of a harness name."""
 
     AGENT = "agent"
     """A sub-agent, by its own id; only sub-agents send it."""

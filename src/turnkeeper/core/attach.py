@@ -1,4 +1,4 @@
-"""Where a request attaches: one pure search over the whole forest, for both policies.
+"""The search for the turn that a request extends. It covers the whole forest, and serves both policies.
 
 ::
 
@@ -34,30 +34,31 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attach:
-    """Where a request attaches."""
+    """The result of the search: the turn that a request extends."""
 
     turn: Turn | None
     """The turn whose path the request goes on from; None where no turn's path matches."""
     matched: int = 0
-    """How many messages of the request that path takes up."""
+    """The number of the request's messages that are on the path of the turn."""
     accepted: tuple[Difference, ...] = ()
-    """What the matcher accepted in the replay of the turn's own messages."""
+    """The differences that the matcher accepted in the turn's own messages."""
     has_renames: bool = False
     """True when the replay names some tool call by another id."""
     rewrite: Rewrite | None = None
-    """What the request made of the turn's reply, where it is that reply by its call ids alone."""
+    """The changes of the turn's reply in the request, where the reply is known by its call ids alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """How far a request follows one turn's own messages."""
+    """The part of one turn's own messages that a request follows."""
 
     matched: int
-    """How many of them match."""
+    """The number of messages that match."""
     differences: tuple[Difference, ...]
-    """Of a whole match those accepted; else those that were refused, none where the request ended first."""
+    """The differences that were accepted where all messages match; otherwise those that were refused, which are none
+    where the request ends first."""
     rewrite: Rewrite | None = None
-    """Of a whole match what the request made of the reply, where it is that reply by its call ids alone."""
+    """The changes of the reply where all messages match, and the reply is known by its call ids alone."""
 
 
 def build_query(request: TurnRequest) -> Query:
@@ -69,7 +70,7 @@ def build_query(request: TurnRequest) -> Query:
 
 
 def digest_context(tools: Iterable[JsonObject], chat_template_kwargs: Mapping[str, Any]) -> str:
-    """What a root is rendered with beside its messages: 32 hex digits over tools and template arguments."""
+    """Digest what a root is rendered with besides its messages, tools and ``chat_template_kwargs``; 32 hex digits."""
     return blake2b(encode_for_digest([list(tools), dict(chat_template_kwargs)]), digest_size=16).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What happened to a session, in order. Folding its events gives the session again; everything else reads them."""
+"""The events of a session, in order. Folding the events gives the session again."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -20,7 +20,7 @@ class SessionOpened:
     matcher: str
     """The matcher's name or import path."""
     replies: ReplyRules = DEFAULT_RULES
-    """What the matcher goes by where a stored reply stands."""
+    """The rules by which the matcher compares a message with a stored reply."""
     turn_limit: int | None
     """The most turns it may have; None for no limit."""
 
@@ -57,7 +57,7 @@ class SessionClosed:
 
     at: float
     reason: str
-    """Who closed it, in words."""
+    """The reason why the session was closed, in words."""
 
 
 Event: TypeAlias = SessionOpened | TurnCommitted | TokensDropped | ReplyDelivered | SessionClosed

@@ -19,7 +19,7 @@ INSTRUCTIONS = frozenset({"system", "developer"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Near:
-    """How far a request follows a turn that it might have extended, or repeated."""
+    """The part that a request follows of a turn that it might have extended, or repeated."""
 
     turn_id: TurnId
     """The turn whose own messages the request leaves, or ends in."""
@@ -63,7 +63,8 @@ def explain(
 
 
 def find_near(forest: Forest, parent: TurnId | None, beside: Sequence[TurnId], query: Query, matcher: Matcher) -> Near:
-    """Of some children of ``parent`` the one followed furthest; of equals one that is repeated, then the latest."""
+    """Find the child of ``parent`` that a request follows furthest; of several one that the request repeats, then the
+    latest."""
     pairs = IdPairs()
     bind_path(forest, parent, query, matcher, pairs)
     mark = pairs.mark()
@@ -105,7 +106,7 @@ def _explain_by_matcher(
 
 
 def _find_first_refused(forest: Forest, turn_id: TurnId, query: Query, matcher: Matcher) -> Near:
-    """Where along the turn's path this matcher refuses the request."""
+    """Find the turn of a path at which this matcher refuses the request."""
     pairs = IdPairs()
     start = 0
     near = _measure(forest, turn_id, start, query, matcher, pairs)

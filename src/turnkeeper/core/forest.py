@@ -73,7 +73,7 @@ class Forest:
         return tuple(reversed(path))
 
     def path_messages(self, turn_id: TurnId | None) -> tuple[Message, ...]:
-        """All messages of its path in stored spelling, its completion's last; call ids as agents were shown them."""
+        """List the messages of a turn's path in stored spelling, with call ids as agents were shown them."""
         path = self.path(turn_id)
         return tuple(message for turn in path for message in (*turn.messages, turn.completion.message))
 
@@ -96,7 +96,7 @@ class Forest:
 
     @property
     def joined_bytes(self) -> int:
-        """What the paths that are held joined take in memory."""
+        """The memory that the joined paths take, in bytes."""
         return self._path_ids.size_bytes
 
     def segment(self, turn_id: TurnId) -> tuple[NormalMessage, ...]:
@@ -113,7 +113,7 @@ class Forest:
         return self._rewrites.get(turn_id, {}).keys()
 
     def rewritten(self, turn_id: TurnId) -> tuple[RewriteKind, ...]:
-        """In what the turn's reply came back changed, in the order of the list of kinds."""
+        """List the kinds of changes with which the turn's reply came back, in the order of ``RewriteKind``."""
         rewrites = self._rewrites.get(turn_id, {}).values()
         found = {kind for rewrite in rewrites if rewrite is not None for kind in rewrite.kinds}
         return tuple(kind for kind in RewriteKind if kind in found) if found else ()
@@ -153,7 +153,7 @@ class Forest:
 
 
 def _digest_asking(turn: Turn, appended: tuple[NormalMessage, ...]) -> bytes:
-    """What makes two children of one parent ask the same: one agent, equal messages, an equal context."""
+    """Digest what makes two children of one parent ask the same: one agent, equal messages, an equal context."""
     hasher = blake2b(f"{turn.context_digest}{turn.agent or ''}\0".encode(), digest_size=16)
     for message in appended:
         hasher.update(message.digest)

@@ -29,10 +29,10 @@ IDEMPOTENCY_KEY_HEADER = "idempotency-key"
 
 
 class Answer(StrEnum):
-    """What becomes of a request."""
+    """The decision on a request."""
 
     NEW = "new"
-    """Nothing equal was asked before: it is sampled."""
+    """No equal request came before, so the request is sampled."""
     RESAMPLE = "resample"
     """Asked before, and this is no retry: it is sampled again."""
     JOIN = "join"
@@ -64,7 +64,7 @@ class RunningCall:
     is_connected: bool = True
     """True while the agent for which the turn runs listens, or another agent that has joined it."""
     joined: int = 0
-    """How many requests have joined it."""
+    """The number of requests that have joined the turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

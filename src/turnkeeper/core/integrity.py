@@ -1,11 +1,11 @@
-"""What must hold before a turn may be recorded: the prefix, the trim, the rows."""
+"""The checks that a turn must pass before it is recorded: the prefix, the trim, the rows."""
 
 from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.turn import Completion, Prompt
 from turnkeeper.errors import TokenIntegrityError
 
 MAX_TRIM = 1
-"""Only a stop token that the next turn's marker replaces is ever left out of a prompt."""
+"""The most ids that a prompt leaves out: one stop token, which the marker of the next turn replaces."""
 
 
 def check_turn(pending: PendingTurn, prompt: Prompt, completion: Completion) -> None:

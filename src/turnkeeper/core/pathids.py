@@ -21,7 +21,7 @@ from turnkeeper.core.tokens import NO_TOKENS, TokenIds
 from turnkeeper.ids import TurnId
 
 KEPT_PATHS = 4
-"""How many paths are held joined; the others are joined again when asked for."""
+"""The number of paths that are kept joined; other paths are joined when they are asked for."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class PathIds:
 
     @property
     def size_bytes(self) -> int:
-        """What the buffers take in memory, room to grow included."""
+        """The memory that the buffers take in bytes, spare room included."""
         buffers = {id(place.buffer): place.buffer.ids.nbytes for place in self._places.values()}
         return sum(buffers.values())
 

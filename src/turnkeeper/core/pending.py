@@ -12,7 +12,10 @@ from turnkeeper.matching import Difference, Rewrite
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PendingTurn:
-    """What a request goes on from, and what it adds. The engine call runs while it is held, under no lock."""
+    """A turn between ``begin`` and ``commit``: the turn that a request extends, and the messages that the request adds.
+
+    The engine is called in between, under no lock.
+    """
 
     number: int
     """Unique in the session, from 0 in the order of ``begin``."""
@@ -32,9 +35,9 @@ class PendingTurn:
     accepted: tuple[Difference, ...]
     """Differences in the replay of the parent's own messages that the matcher accepted."""
     rewrite: Rewrite | None
-    """What the request made of the parent's reply, where it is that reply by its call ids alone."""
+    """The changes of the parent's reply in the request, where the reply is known by its call ids alone."""
     begun_after: int
-    """How many turns were committed at ``begin``."""
+    """The number of turns that were committed at ``begin``."""
     begun_at: float
     """Unix seconds."""
     query: Query = field(repr=False)

@@ -17,7 +17,7 @@ from turnkeeper.matching import Matcher
 
 
 class HistoryPolicy(Protocol):
-    """How a session's history is read."""
+    """The rules that say which paths of a session a request may extend."""
 
     @property
     def kind(self) -> HistoryKind:
@@ -26,12 +26,12 @@ class HistoryPolicy(Protocol):
 
     @property
     def on_tools_change(self) -> OnToolsChange:
-        """What a request with other tools or template arguments than its path's root does."""
+        """The handling of a request with other tools or template arguments than the root of its path."""
         ...
 
     @property
     def on_truncated(self) -> OnTruncated:
-        """What extending a turn that ended by length does."""
+        """The handling of a request that extends a turn which ended by length."""
         ...
 
     def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher, *, agent: str | None) -> None:
@@ -49,7 +49,7 @@ class HistoryPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """All paths are live: a request extends one, or branches off, or starts a root."""
+    """The policy under which all paths are live: a request extends a path, branches off, or starts a root."""
 
     on_tools_change: OnToolsChange = OnToolsChange.FORK
     on_truncated: OnTruncated = OnTruncated.CLOSE

@@ -64,7 +64,7 @@ class Session:
     def __init__(self, opened: SessionOpened, *, matcher: Matcher) -> None:
         self.matcher = matcher
         self.events: list[Event] = [opened]
-        """What happened, in order; only the session itself appends."""
+        """The events of the session in order; only the session appends to them."""
         self._state = SessionState(opened)
         self._open: set[int] = set()
         self._held_ids = HeldIds()
@@ -91,7 +91,7 @@ class Session:
 
     @property
     def policy(self) -> HistoryPolicy:
-        """How its history is read."""
+        """The history policy of the session."""
         return self._state.policy
 
     @property
@@ -101,7 +101,7 @@ class Session:
 
     @property
     def ledger(self) -> Ledger:
-        """What was sampled and what of it no turn holds; tokens that turns hold are unaccounted until collected."""
+        """The sampled tokens, and those that no turn holds; tokens that turns hold are accounted for by a collect."""
         return self._state.ledger
 
     @property
@@ -116,7 +116,7 @@ class Session:
 
     @property
     def in_flight(self) -> int:
-        """How many turns have begun and are neither committed nor abandoned."""
+        """The number of turns that have begun and are neither committed nor abandoned."""
         return len(self._open)
 
     def live_leaves(self) -> tuple[TurnId, ...]:
@@ -128,7 +128,7 @@ class Session:
         return turn_id in self._state.delivered
 
     def find_parent(self, query: Query) -> TurnId | None:
-        """Where a request attaches, before anyone asks whether it may; None for a new root."""
+        """Find the turn that a request would extend, whether the policy allows it or not; None for a new root."""
         attach = self._find_attach(query)
         return None if attach.turn is None else attach.turn.id
 
@@ -363,7 +363,7 @@ class Session:
         )
 
     def _strip(self, request: TurnRequest) -> TurnRequest:
-        """What a turn keeps of its request: a tool that several requests spell alike is one object for all of them."""
+        """Return the request as a turn keeps it: a tool that several requests spell alike is one shared object."""
         tools, loaded = (
             tuple(self._tools.setdefault(blake2b(encode_json(tool), digest_size=16).digest(), tool) for tool in each)
             for each in (request.tools, request.loaded_tools)

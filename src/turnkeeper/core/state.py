@@ -1,4 +1,4 @@
-"""What is true of a session now: the sum of its events. ``apply`` is the only thing that changes it."""
+"""The state of a session, which is the sum of its events. Only ``apply`` changes it."""
 
 from turnkeeper.core.accounting import Ledger, drop_tokens
 from turnkeeper.core.event import Event, ReplyDelivered, SessionClosed, SessionOpened, TokensDropped, TurnCommitted
@@ -15,7 +15,7 @@ class SessionState:
         self.turn_limit = opened.turn_limit
         self.forest = Forest()
         self.ledger = Ledger()
-        """What was sampled and what of it no turn holds; tokens that turns hold are unaccounted until collected."""
+        """The sampled tokens, and those that no turn holds; tokens that turns hold are accounted for by a collect."""
         self.delivered: set[TurnId] = set()
         """Turns whose reply was written in full at least once."""
         self.closed_as: str | None = None

@@ -27,7 +27,7 @@ class Span:
             raise ValueError(f"a span needs 0 <= start <= stop, got {self.start}..{self.stop}")
 
     def __len__(self) -> int:
-        """How many positions it holds."""
+        """Return the number of positions in the span."""
         return self.stop - self.start
 
 

@@ -55,17 +55,17 @@ class VersionSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryMarks:
-    """What a client says of its own request."""
+    """The marks by which a client says that a request is a retry."""
 
     retry_count: int = 0
-    """How many times it sent this request before."""
+    """The number of times that the client sent the request before."""
     key: str = ""
     """The idempotency key of the request; empty for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
-    """What an agent asked for, in the canonical form that every dialect translates to."""
+    """The request of an agent, in the canonical form to which every dialect translates."""
 
     messages: tuple[Message, ...]
     """The whole conversation, chat-completions form, not empty."""
@@ -81,17 +81,17 @@ class TurnRequest:
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The effective sampler under chat-completions names, pins applied (``max_tokens``, ``temperature``, ...)."""
     forwarded: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What else reaches the engine: fields about calls and reports, and those that the operator forwards."""
+    """The other fields that the engine is sent: those about calls and reports, and those that the operator forwards."""
     dropped_fields: tuple[str, ...] = ()
     """Body fields that were left out, since they stand on no list."""
     digest: str = ""
-    """What makes two requests the same: agent, messages, tools, template arguments and sampling."""
+    """A digest of what makes two requests equal: agent, messages, tools, template arguments and sampling."""
     dialect: str = "chat"
     """chat, messages or responses."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """The harness headers that name a conversation (lower-case names): for labels, never for attaching."""
     notes: tuple[str, ...] = ()
-    """What the dialect left out or changed, for the record."""
+    """The parts of the body that the dialect left out or changed, for the record."""
     retry: RetryMarks = field(default_factory=RetryMarks)
     """True when the client says that it sent the request before."""
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -107,10 +107,10 @@ class TurnRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """How a turn's prompt follows from its parent: the parent's path less ``trim`` ids, then ``ids``."""
+    """The prompt of a turn: the path of its parent without the last ``trim`` ids, followed by ``ids``."""
 
     trim: int
-    """How many trailing ids of the parent's path are not repeated in place: 0 or 1; 0 for a root."""
+    """The number of trailing ids of the parent's path that the prompt leaves out: 0 or 1; 0 for a root."""
     ids: TokenIds
     """Shape [P]: the appended prompt ids (all prompt ids for a root), generation prompt included."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -119,7 +119,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What the engine sampled, checked. ``ids`` and ``logprobs`` are parallel."""
+    """The generation of an engine after all checks. ``ids`` and ``logprobs`` are parallel."""
 
     ids: TokenIds
     """Shape [C]: the sampled ids, stop token included."""
@@ -145,7 +145,7 @@ class Completion:
     matched_stop: int | str | None = None
     """The stop token id or string that ended it; None otherwise."""
     cached_tokens: int = 0
-    """How many prompt tokens the engine took from its prefix cache."""
+    """The number of prompt tokens that the engine took from its prefix cache."""
     sampled_ids: Mapping[str, str] = field(default_factory=dict[str, str])
     """Shown to sampled call id, of each call whose own id was in use: prompts and engines know it by that id."""
     response_id: str = ""
@@ -153,7 +153,7 @@ class Completion:
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The engine's ``meta_info`` less the lists and payloads that stand above."""
     marks: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What is notable (``rows_recomputed``, ``bad_rows_from``, ``rows_changed``, ``pieces`` ...): JSON-ready."""
+    """Remarks on the turn (``rows_recomputed``, ``bad_rows_from``, ``rows_changed``, ``pieces``, ...), JSON-ready."""
     started_at: float = 0.0
     """Unix seconds when the engine call began."""
     finished_at: float = 0.0
@@ -194,7 +194,7 @@ class Turn:
     prompt: Prompt
     completion: Completion
     begun_after: int
-    """How many turns were committed when this one began: with ``id``, all that order in time needs."""
+    """The number of turns that were committed when this one began; with ``id`` it gives the order in time."""
     begun_at: float
     """Unix seconds; for people, never for order."""
     committed_at: float
@@ -208,7 +208,7 @@ class Turn:
     context_changed: bool = False
     """True when the request came with other tools or template arguments than the root."""
     carried: int = 0
-    """How many of ``messages`` are assistants that the client gave: never trainable, never a checkpoint."""
+    """The number of assistant messages in ``messages``, which the client brought along and which are never trained."""
     accepted: tuple[Difference, ...] = ()
     """Differences in the replay of the parent's own messages that the matcher accepted; the stored spelling stays."""
     rewrite: Rewrite | None = None
@@ -224,7 +224,7 @@ class Turn:
 
     @property
     def completion_span(self) -> Span:
-        """Where its completion lies in its path ids."""
+        """The positions of the turn's completion in the ids of its path."""
         return Span(start=self.path_tokens - len(self.completion.ids), stop=self.path_tokens)
 
     def overlaps(self, other: "Turn") -> bool:

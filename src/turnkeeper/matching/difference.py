@@ -10,7 +10,7 @@ from turnkeeper.matching.normal import NormalCall, NormalMessage
 from turnkeeper.texts import count_common_prefix
 
 EXCERPT_CHARS = 120
-"""How much of a value a record keeps, around the first character that differs."""
+"""The number of characters of a value that a record keeps, around the first one that differs."""
 
 
 class DifferenceKind(StrEnum):

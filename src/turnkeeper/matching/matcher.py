@@ -33,7 +33,7 @@ class IdPairs:
 
     @property
     def renamed(self) -> int:
-        """How many ids on the path go by another name."""
+        """The number of ids on the path that have another name in the request."""
         return self._renamed
 
     @property
@@ -75,9 +75,9 @@ class Match:
 
     is_match: bool
     differences: tuple[Difference, ...] = ()
-    """On a match those accepted, otherwise those refused (at least one)."""
+    """The differences that were accepted where the messages match; otherwise those that were refused, at least one."""
     rewrite: Rewrite | None = None
-    """What a client made of a reply that is the stored one by its call ids; None for every other match."""
+    """The changes of a reply that is the stored one by its call ids; None for every other match."""
 
 
 EQUAL = Match(is_match=True)
@@ -88,12 +88,12 @@ class Matcher(Protocol):
 
     @property
     def name(self) -> str:
-        """What ``--session-message-matcher`` calls it."""
+        """The name of the matcher in ``--session-message-matcher``."""
         ...
 
     @property
     def replies(self) -> ReplyRules:
-        """What it goes by where a stored reply stands."""
+        """The rules for comparing a message with a stored reply."""
         ...
 
     def match(self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Match:
@@ -150,7 +150,8 @@ class FieldMatcher:
     def match_reply(
         self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs, forms: Collection[str]
     ) -> Match:
-        """As ``match``, once its reasoning is taken out of the content; else by its call ids."""
+        """Compare a message with a stored reply: by its fields, then with the reasoning taken out of the content, then
+        by its call ids."""
         tags = self.replies.thinking_tags if self.accepted_by_ids else None
         bare = None if tags is None else undress(stored, replayed, tags)
         said = replayed if bare is None else bare

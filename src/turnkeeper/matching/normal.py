@@ -39,7 +39,7 @@ class NormalMessage:
     """The message that was reduced."""
     role: str
     content: str
-    """All text, joined."""
+    """The joined text of all parts."""
     media: tuple[str, ...]
     """The parts that are not text: each ``offset:canonical JSON``, the offset being its place in ``content``."""
     reasoning: str

@@ -15,7 +15,7 @@ from turnkeeper.matching.normal import NormalMessage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyRules:
-    """What a matcher goes by, beside its name, where a stored reply stands."""
+    """The rules by which matchers compare a message with a stored reply."""
 
     thinking_tags: tuple[str, str] | None = None
     """The family's markers before and behind reasoning; None where the family has none."""
@@ -29,16 +29,16 @@ DEFAULT_RULES = ReplyRules()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """How a replayed reply differs from the stored one that it is by its call ids."""
+    """The changes of a replayed reply that is the stored one by its call ids."""
 
     kinds: tuple[RewriteKind, ...]
-    """What was changed, each kind once, in the order of their list."""
+    """The kinds of changes, each once, in the order of ``RewriteKind``."""
     form: str
     """32 hex digits over text and arguments by value; empty where both are the stored ones but for white space."""
 
 
 def find_rewrite(stored: NormalMessage, replayed: NormalMessage) -> Rewrite:
-    """What a client made of a reply. Both have the same calls by id and name, and text that is equal or cut."""
+    """Describe the changes of a reply that has the calls of the stored one by id and name, and equal or cut text."""
     kinds: set[RewriteKind] = set()
     if stored.content != replayed.content:
         is_trimmed = stored.content.strip() == replayed.content.strip()

@@ -1,4 +1,4 @@
-r"""Where a chat format writes system and developer messages.
+r"""The places of system and developer messages in a chat format.
 
 Sessions store, match and show messages as clients sent them. Many chat templates take one system message at the very
 beginning and refuse or drop any other, so such a message is *placed* before it is written::
@@ -43,7 +43,7 @@ REMINDER = "<system-reminder>\n{text}\n</system-reminder>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where one chat format has system and developer messages."""
+    """The places of system and developer messages in one chat format."""
 
     is_head_joined: bool = False
     """True when the messages of the head become one message, their texts separated by an empty line."""

@@ -18,7 +18,7 @@ _BLOCK_ROWS = 4096
 
 
 class RowFault(StrEnum):
-    """What is wrong with a row."""
+    """The faults of a row."""
 
     WRONG_LENGTH = "wrong_length"
     """The payload has another number of bytes than its rows need; no row of it can be trusted."""

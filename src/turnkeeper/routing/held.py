@@ -37,7 +37,7 @@ class HeldRows:
         self._start = 0
 
     def count_changed(self, block_RLK: NDArray[Any], row: int) -> int:
-        """How many rows of a block differ from what is held of them.
+        """Count the rows of a block that differ from the held rows.
 
         Args:
             block_RLK: shape [some, layers, topk].

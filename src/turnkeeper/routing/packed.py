@@ -19,7 +19,7 @@ Text: TypeAlias = str | bytes | bytearray | memoryview
 """Base64 text, as a JSON string's content or as the bytes between its quotes."""
 
 _NPY_MAGIC = b"\x93NUMPY"
-"""What a ``.npy`` file begins with."""
+"""The bytes with which a ``.npy`` file begins."""
 
 _GROUP = 16
 """Characters that are whole ids: 16 characters are 12 bytes are 3 ids."""
@@ -44,7 +44,7 @@ class PackedIds:
         """Begin with nothing."""
         self.characters = 0
         self.size_bytes = 0
-        """How many bytes it stands for."""
+        """The number of bytes that the text stands for."""
         self.error = ""
         """Why it is not base64; empty where it is."""
         self.npy: bytearray | None = None
@@ -140,7 +140,7 @@ class PackedIds:
         self._segments[-1].add(ids)
 
     def __len__(self) -> int:
-        """How long the text was, in characters."""
+        """The length of the text in characters."""
         return self.characters
 
     @property

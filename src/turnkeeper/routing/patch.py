@@ -31,7 +31,7 @@ from turnkeeper.routing.shape import RoutingShape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
-    """What one engine call adds to the rows of its path."""
+    """The rows that one engine call adds to its path."""
 
     rows: RoutingRows
     """The rows from ``start`` to the end of the path."""
@@ -40,7 +40,7 @@ class Patch:
     bad: BadRow | None
     """The first row that cannot be right, counted in the path; only under ``OnBadRows.MASK``."""
     changed_rows: int
-    """How many held rows the payload computed otherwise; 0 for an increment, which covers none."""
+    """The number of held rows for which the payload has other ids; 0 for an increment, which covers none of them."""
 
 
 def take_patch(

@@ -1,4 +1,4 @@
-"""What to ask the engine for, by pause mode.
+"""The rows to ask the engine for, by pause mode.
 
 ::
 

@@ -38,7 +38,7 @@ class RoutingRows:
 
     @property
     def size_bytes(self) -> int:
-        """What the rows take in memory."""
+        """The memory that the rows take, in bytes."""
         return self.experts_RLK.nbytes
 
     def cut(self, start: int, stop: int) -> "RoutingRows":

@@ -16,7 +16,7 @@ _EXPERT_KEYS = ("num_experts", "n_routed_experts", "num_local_experts")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingShape:
-    """What one row looks like."""
+    """The sizes of one row."""
 
     layers: int
     """All layers of the model; a layer without experts counts too, and its ids are zero."""

@@ -1,4 +1,4 @@
-"""Where each sampled token of a session went, each counted once.
+"""The accounting of a session's sampled tokens, each of which is counted once.
 
 A token may stand in several samples, since leaves share turns: it counts as what is best for it anywhere, in the
 order of ``_RANKED``, last is best. Knows only committed turns; what abandoned calls sampled is the session's to add.

@@ -52,7 +52,7 @@ class MaskedPath:
     stretches: tuple[Stretch, ...]
     """The whole path, laid out."""
     cut: Cut
-    """How much of it the sample keeps."""
+    """The part of the path that the sample keeps."""
     reasons_R: NDArray[np.uint8]
     """Shape [R]: why a sampled token is masked, as a code of ``MASK_REASONS``; 0 elsewhere."""
     sampled_R: NDArray[np.bool_]
@@ -64,7 +64,7 @@ class MaskedPath:
         return self.stretches[0].sampled
 
     def find_kept(self, at: int) -> slice:
-        """Where the kept completion of a turn lies in the response; empty behind the cut."""
+        """Return the positions of a turn's kept completion in the response; empty behind the cut."""
         stretch = self.stretches[at]
         stop = min(stretch.kept, self.cut.tokens)
         return slice(stretch.sampled - self.first_prompt, max(stretch.sampled, stop) - self.first_prompt)

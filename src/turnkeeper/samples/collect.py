@@ -29,10 +29,10 @@ from turnkeeper.samples.wire import EmptyReason, SamplesPayload, encode_samples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOptions:
-    """How a server makes samples."""
+    """The options by which a server makes samples."""
 
     hooks: Hooks
-    """Only a tree session asks them."""
+    """The picker and the postprocessor, which are called for tree sessions only."""
     on_recomputed: OnRecomputed = OnRecomputed.KEEP
     """``--r3-recomputed``."""
     past_truncation: bool = False
@@ -83,19 +83,19 @@ class DroppedLeaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Collection:
-    """What one collect gives."""
+    """The result of one collect."""
 
     history: HistoryKind
     samples: tuple[Sample, ...]
     session_metadata: JsonObject
-    """As given, with ``turnkeeper.accounting`` filled in, under tree also ``agent``."""
+    """The session's metadata with ``turnkeeper.accounting``, for tree sessions also with ``agent``."""
     agent_metadata: JsonObject | None
     """``metadata`` of the request where the session is linear: no hook has put it into the samples."""
     empty_reason: EmptyReason | None
     ledger: Ledger
     """The session's terms and those of the samples; ``unaccounted`` is 0."""
     turn_ledgers: tuple[Ledger, ...]
-    """What became of the tokens of each turn, in commit order; without ``sampled``."""
+    """The ledger of each turn in commit order, without ``sampled``."""
     dropped_leaves: tuple[DroppedLeaf, ...]
     """In commit order."""
 
@@ -257,7 +257,7 @@ def _spell_lists(metadata: JsonObject) -> JsonObject:
 
 
 def _say_of_session(session_metadata: JsonObject, leaves: int) -> JsonObject:
-    """What every sample says of its session."""
+    """Return the metadata of the session that is part of every sample."""
     created_with: JsonObject = session_metadata.get(OWN_KEY, {}).get("metadata", {})
     return {"rollout_leaves": leaves} | ({"session_metadata": created_with} if created_with else {})
 

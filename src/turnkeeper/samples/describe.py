@@ -52,7 +52,7 @@ def describe_leaf(path: Sequence[Turn]) -> JsonObject:
 def describe_own(
     assembled: AssembledPath, view: SessionView, *, rollback: Rollback | None, rewards: Mapping[str, Reward]
 ) -> JsonObject:
-    """What stands under ``turnkeeper`` in a sample's metadata, but for ``masked`` and what the session says of it."""
+    """Build the object under ``turnkeeper`` in a sample's metadata, without ``masked`` and the parts of the session."""
     turns = _describe_turns(assembled, view, rewards)
     own: JsonObject = {"turns": turns, "versions": _describe_versions(assembled)}
     leaf, cut = assembled.stretches[-1].turn.id, assembled.cut
@@ -100,7 +100,7 @@ def describe_tree(view: SessionView) -> JsonObject:
 
 
 def describe_turn(view: SessionView, turn_id: TurnId) -> JsonObject:
-    """What a session knows of a turn beside its tokens: place, sampler, marks. Keys that say nothing are left out."""
+    """Describe a turn besides its tokens: place, sampler, marks. Keys without a value are left out."""
     turn = view.turns[turn_id]
     described: JsonObject = {
         "id": turn.id,

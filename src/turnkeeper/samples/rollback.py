@@ -73,7 +73,7 @@ def _group_siblings(view: SessionView) -> Iterator[Sequence[Turn]]:
 
 
 def _find_cause(view: SessionView, leaf: Turn, later: Turn) -> Cause | DropReason:
-    """How the later request differs from the one that the leaf answered."""
+    """Return the cause that names how a later request differs from the one that the leaf answered."""
     if view.askings[leaf.id] == view.askings[later.id]:
         return DropReason.SUPERSEDED
     # The later turn repeats another sibling than this leaf.

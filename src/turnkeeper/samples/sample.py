@@ -1,4 +1,4 @@
-"""What a trainer gets for one path. Its attribute names are those of the reference trainer's own sample.
+"""The sample that a trainer gets for one path, with the attribute names of the sample in radixark/miles.
 
 Knows neither how a sample is made nor how it travels.
 """
@@ -25,7 +25,7 @@ OWNED_KEYS = ("accumulated_token_ids", "tito_session_mismatch", "leaf", OWN_KEY)
 
 
 class SampleStatus(StrEnum):
-    """How the path ended. Equal to any other enum's member of the same value, so foreign code may compare."""
+    """The way in which a path ended. A member equals any other enum's member of the same value, as trainers expect."""
 
     PENDING = "pending"
     """The engine withheld text, so the completion may be incomplete."""
@@ -43,13 +43,13 @@ class SampleStatus(StrEnum):
         return self.value == (other.value if isinstance(other, Enum) else other)
 
     def __hash__(self) -> int:
-        """That of the value."""
+        """Return the hash of the value."""
         return hash(self.value)
 
 
 @dataclass(slots=True, kw_only=True)
 class PrefixCacheInfo:
-    """How much of the prompts the engine took from its prefix cache, summed over the turns."""
+    """The prompt tokens that the engine took from its prefix cache, summed over the turns."""
 
     cached_tokens: int = 0
     total_prompt_tokens: int = 0

@@ -35,7 +35,7 @@ _Run = tuple[str, ...]
 
 
 def find_side_requests(turns: Sequence[Turn], ends: Collection[TurnId]) -> frozenset[TurnId]:
-    """Those of some turns without children whose reply, but not whose question, opens a later path or branch.
+    """Find the turns without children whose reply, but not whose question, opens a later path or branch.
 
     Args:
         turns: all turns of the session in commit order.
@@ -72,7 +72,7 @@ def _list_runs(words: Sequence[str], size: int) -> Iterator[_Run]:
 
 
 def _unwrap(text: str) -> str:
-    """What a reply in JSON says, such as ``{"title": "Mend the login page"}``; another text as it is."""
+    """Return the texts in a reply of JSON, such as ``{"title": "Mend the login page"}``; any other text as it is."""
     try:
         values: JsonObject = orjson.loads(text) if text.lstrip().startswith("{") else {}
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Where a sample ends: the token budget, and a turn that ended by length.
+"""The end of a sample: at the token budget, or at a turn that ended by length.
 
 ::
 
@@ -21,12 +21,12 @@ _EXTENDABLE = (FinishReason.STOP, FinishReason.TOOL_CALLS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """How much of a path its sample keeps."""
+    """The part of a path that its sample keeps."""
 
     turns: int
-    """How many turns; 0: nothing fits."""
+    """The number of turns; 0 where nothing fits."""
     tokens: int
-    """How many tokens: always the end of, or a place inside, the last kept turn's completion."""
+    """The number of tokens; the last one is part of the last kept turn's completion."""
     is_inside: bool = False
     """True when the budget cuts the last kept completion short."""
     reason: DropReason | None = None

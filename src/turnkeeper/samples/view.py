@@ -1,4 +1,4 @@
-"""What samples are made from: a session as it stands at one moment.
+"""The view of a session at one moment, from which samples are made.
 
 The service fills a view from a session; nothing here holds on to the session itself, so that a collect can run
 beside turns that commit meanwhile. Knows no wire and no hook.
@@ -23,7 +23,7 @@ class SessionView:
     turns: tuple[Turn, ...]
     """All committed turns in commit order: ``turns[i].id == i``."""
     labels: tuple[Label, ...]
-    """What each turn is among its siblings; parallel to ``turns``."""
+    """The label of each turn among its siblings; parallel to ``turns``."""
     askings: tuple[bytes, ...]
     """A digest of what each turn asked of its parent; parallel to ``turns``. Equal digests ask the same."""
     leaves: tuple[TurnId, ...]
@@ -113,7 +113,7 @@ def _find_ends(turns: Sequence[Turn], leaves: Sequence[TurnId], untrained: Colle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Where one turn lies in the tokens of a path.
+    """The positions of one turn in the tokens of a path.
 
     ::
 
@@ -136,7 +136,7 @@ class Stretch:
 
 
 def lay_out(path: Sequence[Turn]) -> tuple[Stretch, ...]:
-    """Where the turns of a path lie.
+    """Find the positions of the turns of a path.
 
     Raises:
         AssemblyError: a turn trims more of its parent than its parent sampled.

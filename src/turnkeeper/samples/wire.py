@@ -33,7 +33,7 @@ from turnkeeper.samples.sample import OWNED_KEYS, PrefixCacheInfo, Sample, Sampl
 
 META_KEY = "_samples_meta"
 _BLOCK_BYTES = 1 << 20
-"""What is widened at a time: 0.1 ms, for which other turns wait."""
+"""The number of bytes that are widened at a time, which takes 0.1 ms, for which other turns wait."""
 _CODES = {"<i8": "I64", "<f8": "F64", "<i4": "I32", "|u1": "U8"}
 
 
@@ -57,7 +57,7 @@ class Field:
     shape: str
     """For readers: T tokens, R of them behind the first prompt."""
     null: str
-    """What null means; "" where the field is never null."""
+    """The meaning of null; "" where the field is never null."""
     meaning: str
     is_left_out_when_null: bool = False
     """True when a linear session leaves the field out where it is null, as the trainer radixark/miles does."""
@@ -133,7 +133,7 @@ FIELDS: tuple[Field, ...] = (
         is_left_out_when_null=True,
     ),
 )
-"""What crosses the wire. The docs page and both directions follow this table."""
+"""The fields on the wire. Encoding, decoding and the reference page follow this table."""
 
 TENSOR_FIELDS = tuple(field for field in FIELDS if field.dtype is not None)
 

@@ -1,4 +1,4 @@
-"""How families spell tool calls: formats that write and read them, and the JSON types that tool schemas allow."""
+"""Formats of tool calls, which render and parse them, and the JSON types that tool schemas allow."""
 
 from turnkeeper.rendering.tool_calls.schema_types import ToolSchemas
 from turnkeeper.rendering.tool_calls.tag_parser import Parameter, TagParser, TagSyntax
