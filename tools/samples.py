@@ -49,7 +49,10 @@ OWN_METADATA: tuple[tuple[str, str, str], ...] = (
     ("cut", "where tokens of the path are left out", "`{reason, turns, tokens}`: why, and what is kept"),
     ("past_truncation", "with `--sample-past-truncation`", "true where the sample goes on behind a truncated turn"),
 )
-"""The same, of the object under ``turnkeeper``. Positions are places in the response, half-open."""
+"""Key, when it is there, what it holds; of the object under ``turnkeeper`` in a sample's metadata.
+
+Positions are places in the response, half-open.
+"""
 
 CAUSES: tuple[tuple[str, str], ...] = (
     ("`undelivered`", "its reply never reached the agent in full"),
@@ -104,7 +107,8 @@ SESSION_METADATA: tuple[tuple[str, str, str], ...] = (
     ),
     ("rewards", "where the collect gave any", "`rewards` of the request"),
 )
-"""The same, of the object under ``turnkeeper`` in the session's metadata, without what only ``GET`` readers need."""
+"""Key, when it is there, what it holds; of the object under ``turnkeeper`` in the session's metadata, without what only
+``GET`` readers need."""
 
 _HEAD = """\
 # Samples

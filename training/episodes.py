@@ -70,7 +70,7 @@ def pieces(task: Task, answer: str) -> Iterator[Piece]:
 
 
 def messages(task: Task, answer: str) -> list[JsonObject]:
-    """The same conversation as chat messages, system message included."""
+    """The conversation as chat messages, system message included."""
     found: list[JsonObject] = [
         {"role": "system", "content": SYSTEM_PROMPT},
         {"role": "user", "content": task.question},

@@ -65,7 +65,7 @@ class Figures:
     """The same paths, no rows forced."""
 
     def __add__(self, other: "Figures") -> "Figures":
-        """Both."""
+        """Add the figures of two rounds."""
         return Figures(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
 
 

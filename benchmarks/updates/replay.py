@@ -40,7 +40,7 @@ class Gap:
         return self.total / self.tokens if self.tokens else 0.0
 
     def __add__(self, other: "Gap") -> "Gap":
-        """Both."""
+        """Join the gaps of two paths."""
         return Gap(
             paths=self.paths + other.paths,
             tokens=self.tokens + other.tokens,

@@ -58,7 +58,7 @@ def build_table(figures: Mapping[str, Figures]) -> Table:
 
 
 def format_markdown(figures: Mapping[str, Figures]) -> str:
-    """The same as a Markdown table."""
+    """Write the figures as a Markdown table."""
     lines = [f"| | {' | '.join(figures)} |", "|---|" + "---:|" * len(figures)]
     lines += [f"| {row.title} | {' | '.join(map(row.read, figures.values()))} |" for row in ROWS]
     return "\n".join(lines)

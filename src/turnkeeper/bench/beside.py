@@ -1,4 +1,4 @@
-"""Whether small sessions stay quick beside large ones: eight sessions of 128k tokens with full routing rows.
+"""The speed of small sessions beside large ones: eight sessions of 128k tokens with full routing rows.
 
 Every reply to a large session carries 250 MiB of rows. The small sessions' turns are timed alone and beside large ones,
 through the session server and with the mock hit directly. Large sessions think between turns, so that the cores, which
@@ -30,7 +30,7 @@ LARGE = Talk(name="128k at once", turns=100, first_tokens=122_000, prompt_tokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """How the sizes of the test are chosen."""
+    """The sizes of the measurement."""
 
     large_sessions: int = 8
     large: Talk = LARGE
@@ -46,7 +46,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The same turns twice."""
+    """The latencies of small sessions, alone and beside large ones."""
 
     alone: Latencies
     beside: Latencies

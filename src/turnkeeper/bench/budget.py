@@ -1,4 +1,4 @@
-"""What a turn may cost, and whether it does: figures of the cases that the budget speaks of.
+"""The budget: what a turn may cost, compared with the figures that were measured.
 
 Times are judged in yardsticks (`turnkeeper.bench.yardstick`) or against the mock engine hit directly, both measured in
 the same run, so that a slow machine does not miss a budget that a fast one meets. Memory is judged in MiB.
@@ -31,7 +31,7 @@ class BudgetRow:
 
     @property
     def is_met(self) -> bool:
-        """Whether the figure is within the budget."""
+        """True if the figure is within the budget."""
         return self.measured >= self.limit if self.is_floor else self.measured <= self.limit
 
 

@@ -86,7 +86,7 @@ class Client(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing more will come."""
+        """Fail the request that still waits."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(BenchHttpError(f"the connection ended: {exc}"))
 

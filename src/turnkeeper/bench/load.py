@@ -17,7 +17,7 @@ from turnkeeper.bench.agent import Agent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """What agents saw."""
+    """The latencies that agents saw."""
 
     turns: int
     wall_s: float

@@ -44,12 +44,12 @@ class Run:
 
     @property
     def added_p50_ms(self) -> float:
-        """What the session server adds to the median turn."""
+        """The milliseconds that the session server adds to the median turn."""
         return self.served.p50_ms - self.direct.p50_ms
 
     @property
     def added_p99_ms(self) -> float:
-        """What it adds to the slowest hundredth."""
+        """The milliseconds that the session server adds to the slowest hundredth of turns."""
         return self.served.p99_ms - self.direct.p99_ms
 
 

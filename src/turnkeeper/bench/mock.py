@@ -47,7 +47,7 @@ class Canned:
 
 @dataclass(slots=True, kw_only=True)
 class MockEngine:
-    """What all connections share."""
+    """The state that all connections share: replies, rows, delay."""
 
     replies: list[Canned]
     rows: RowSource
@@ -78,7 +78,7 @@ class MockEngine:
 
 
 def count_prompt(body: bytes) -> int:
-    """How many ids a request's prompt has; a request without ids says so in a field of ours."""
+    """Count the ids of a request's prompt; a request without ids gives the number in a field of the bench's own."""
     if body.startswith(b'{"input_ids":['):
         return body.count(b",", 0, body.find(b"]")) + 1
     return find_number(body, b'"bench_prompt_tokens":') or 0

@@ -32,7 +32,7 @@ class Machine:
 
     @classmethod
     def read(cls) -> "Machine":
-        """This one."""
+        """Describe the machine that runs this process."""
         return cls(
             cpu=_read_cpu(),
             cores=len(os.sched_getaffinity(0)),
@@ -128,7 +128,7 @@ def describe_case(result: CaseResult) -> JsonObject:
 
 
 def render_cases(results: Sequence[CaseResult]) -> Table:
-    """What turns cost, ratios to the mock hit directly first."""
+    """Render what turns cost, ratios to the mock hit directly first."""
     table = _build_table(
         "turns: medians over the runs, beside the mock hit directly in the same run",
         (
@@ -197,7 +197,7 @@ def render_beside(result: BesideResult) -> Table:
 
 
 def render_budget(rows: Sequence[BudgetRow]) -> Table:
-    """What was meant to be reached."""
+    """Render the budget beside the measured figures."""
     table = _build_table("budget", ("figure", "unit", "budget", "measured", ""))
     for row in rows:
         limit = f"{'>= ' if row.is_floor else ''}{row.limit:g}"

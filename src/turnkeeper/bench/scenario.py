@@ -59,7 +59,7 @@ class Case:
 
     @property
     def server_flags(self) -> tuple[str, ...]:
-        """How the session server is started."""
+        """The flags with which the session server is started."""
         version = "v2" if self.history is HistoryKind.TREE else "v1"
         mode = PauseMode.RETRACT if self.rows is Rows.FULL else PauseMode.IN_PLACE
         flags = ("--use-session-server", version, "--pause-generation-mode", mode.value)

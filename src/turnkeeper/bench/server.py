@@ -1,4 +1,4 @@
-"""What the session server costs: ``turnkeeper bench``."""
+"""The measurement of ``turnkeeper bench``: what a turn costs the session server."""
 
 import os
 import tempfile

@@ -23,7 +23,7 @@ CHECKPOINT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.ji
 
 @dataclass(frozen=True, slots=True)
 class ProcessMeter:
-    """What a running process takes, read from Linux: CPU time of all its threads, resident memory."""
+    """The CPU time and the memory of a running process, read from Linux."""
 
     pid: int
 
@@ -53,7 +53,7 @@ class ProcessMeter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What all cases share: a checkpoint to copy from, and text."""
+    """The material that all cases share: a checkpoint to copy from, and text."""
 
     source: Path
     """The folder whose tokenizer is used."""

@@ -1,4 +1,4 @@
-"""What the agents of a measurement say, and what the mock engine answers.
+"""The messages of a measurement's agents, and the replies of the mock engine.
 
 A conversation is a system prompt and a task, then a tool call and its result again and again: what coding agents do.
 Replies are canned: a message with a tool call, and the ids that spell it.
@@ -115,7 +115,7 @@ def _build_reply(tokenizer: Tokenizer, content: str, number: int) -> CannedReply
 
 
 class Speaker:
-    """What one agent says, turn by turn; every agent says something else."""
+    """The messages of one agent, turn by turn; every agent says something else."""
 
     def __init__(self, talk: Talk, ruler: TokenRuler, seed: int) -> None:
         """Begin a conversation."""

@@ -66,5 +66,5 @@ def read_keys(path: str) -> tuple[str, ...]:
 
 
 def is_sendable(key: str) -> bool:
-    """Whether a key can stand in a header: printable ASCII without spaces."""
+    """True if a key can stand in a header: printable ASCII without spaces."""
     return key.isascii() and key.isprintable() and bool(key) and " " not in key

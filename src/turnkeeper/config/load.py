@@ -62,7 +62,7 @@ class Loaded:
     """What looks like a mistake but stops nothing."""
 
     def is_given(self, attribute: str) -> bool:
-        """Whether a flag, a namespace, a variable or a file gives the option, even with its default value."""
+        """True if a flag, a namespace, a variable or a file gives the option, even with its default value."""
         return self.origins[attribute].source is not Source.DEFAULT
 
 

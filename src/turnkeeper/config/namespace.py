@@ -136,7 +136,7 @@ def resolve_namespace(namespace: object, backend_urls: tuple[str, ...] | None = 
 
 
 def find_unserved(namespace: object) -> tuple[str, ...]:
-    """What the namespace asks for that this session server does not do, a message each."""
+    """Find what the namespace asks for and this session server does not do; a message for each."""
     return tuple(
         f"{name} {value}: {remedy}"
         for name, (harmless, remedy) in UNSERVED.items()
@@ -155,7 +155,7 @@ def _warn_uncalled(namespace: object) -> tuple[str, ...]:
 
 
 def _is_one_server(namespace: object, aliases: Mapping[str, str]) -> bool:
-    """Whether the namespace is that of one server among several, which its trainer starts one by one.
+    """True if the namespace is that of one server among several, which its trainer starts one by one.
 
     It then names the server's instance, or its port as a number; flags give ports as a list, and 0 names none.
     """
@@ -182,7 +182,7 @@ def _is_trainers_template(path: object) -> bool:
 
 
 def _is_lora_trained(namespace: object) -> bool:
-    """Whether the trainer trains an adapter that its engines sample with."""
+    """True if the trainer trains an adapter that its engines sample with."""
     if _read(namespace, "lora_train_only"):
         return False
     rank = _read(namespace, "lora_rank")

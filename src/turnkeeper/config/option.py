@@ -58,12 +58,12 @@ class Option:
 
     @property
     def help(self) -> str:
-        """What the option does, in one line."""
+        """One line on what the option does."""
         return self._read_paragraph(0)
 
     @property
     def when_to_change(self) -> str:
-        """When somebody has reason to change the option, in one sentence; empty for an option that is hidden."""
+        """One sentence on when there is reason to change the option; empty for an option that is hidden."""
         return self._read_paragraph(1)
 
     def _read_paragraph(self, index: int) -> str:
@@ -72,7 +72,7 @@ class Option:
 
     @property
     def is_hidden(self) -> bool:
-        """Whether help and reference page leave the option out, because only tests change it."""
+        """True if help and reference page leave the option out, because only tests change it."""
         return any(isinstance(mark, ForTests) for mark in self.info.metadata)
 
     @property
@@ -82,12 +82,12 @@ class Option:
 
     @property
     def is_switch(self) -> bool:
-        """Whether the flag stands alone: on, or ``--no-...`` for off."""
+        """True if the flag stands alone: on, or ``--no-...`` for off."""
         return self.info.annotation is bool
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the option takes several values."""
+        """True if the option takes several values."""
         return get_origin(self.info.annotation) is tuple
 
     @property
@@ -113,7 +113,7 @@ class Option:
 
     @property
     def metavar(self) -> str:
-        """What stands for the value in help."""
+        """The word that stands for the value in help."""
         if self.is_switch:
             return ""
         if self.choices:

@@ -50,7 +50,7 @@ def add_arguments(
         environment: None reads the process's own.
 
     Returns:
-        The same parser.
+        The parser that was given.
 
     Raises:
         ArgumentErrors: variables whose values are not of their options.

@@ -1,4 +1,4 @@
-"""What follows from the options, worked out once: the one frozen value that the rest of the server reads.
+"""The options and all that follows from them, worked out once into the frozen value that the rest of the server reads.
 
 Derives only from options that go together, so that no caller meets others.
 """

@@ -1,4 +1,4 @@
-"""What a rule between options is, and the check of all rules at once.
+"""A rule between options, and the check of all rules at once.
 
 The rules themselves are rows of `turnkeeper.config.rules.RULES`. Nothing is logged or raised here: what is broken is
 returned.
@@ -14,7 +14,7 @@ from turnkeeper.config.schema import Settings
 
 
 class Entry(StrEnum):
-    """Who reads the options."""
+    """The reader of the options."""
 
     SERVE = "serve"
     """Our own command line: a session server is on."""
@@ -23,7 +23,7 @@ class Entry(StrEnum):
 
 
 class Severity(StrEnum):
-    """What a broken rule means."""
+    """The consequence of a broken rule."""
 
     ERROR = "error"
     """Nothing starts."""
@@ -45,11 +45,11 @@ class Situation:
 
     @property
     def has_session_server(self) -> bool:
-        """Whether a session server is on, of any version."""
+        """True if a session server of any version is on."""
         return self.entry is Entry.SERVE or self.settings.server.use_session_server is not None
 
     def is_given(self, attribute: str) -> bool:
-        """Whether a flag, a namespace, a variable or a file gives the option."""
+        """True if a flag, a namespace, a variable or a file gives the option."""
         return self.loaded.is_given(attribute)
 
     def describe(self, attribute: str) -> str:

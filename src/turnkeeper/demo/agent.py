@@ -21,7 +21,7 @@ MAX_TOKENS = 96
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How one rollout ended."""
+    """The outcome of one rollout."""
 
     task_id: str
     rollout: int
@@ -70,7 +70,7 @@ async def _ask(client: AsyncOpenAI, messages: list[JsonObject]) -> ChatCompletio
 
 
 def run_tool(call: ChatCompletionMessageFunctionToolCall) -> str:
-    """What the calculator answers, whatever the model wrote."""
+    """Run the calculator on whatever the model wrote, and return its answer."""
     try:
         arguments = json.loads(call.function.arguments)
     except json.JSONDecodeError:

@@ -24,7 +24,7 @@ from turnkeeper.tiny.engine import DEFAULT_VERSION
 
 
 class Invariant(StrEnum):
-    """What a run has to hold."""
+    """A condition that must hold for a run."""
 
     PLAYED = "played"
     """Every rollout came to its end and gave exactly one sample."""
@@ -52,7 +52,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What the table shows."""
+    """The figures of the table."""
 
     sessions: int
     turns: int

@@ -1,4 +1,4 @@
-"""What each party of a run said, read back from the run's folder.
+"""The evidence of a run, read back from its folder: engines, session server and trainer speak for themselves.
 
 The folder is the one input of the audit, so a run can be checked again later, by hand or by another program.
 
@@ -53,7 +53,7 @@ class EngineCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Collected:
-    """What the trainer has of one session."""
+    """The samples and metadata that a trainer gets of one session."""
 
     session_id: str
     samples: tuple[Sample, ...]

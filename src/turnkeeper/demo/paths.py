@@ -22,7 +22,7 @@ def group_by_session(calls: Sequence[EngineCall]) -> dict[str, list[EngineCall]]
 
 
 def find_prefix_breaks(calls: Sequence[EngineCall]) -> Iterator[str]:
-    """What breaks the prefix rule in one session of an agent that never rewrites its history.
+    """Find what breaks the prefix rule in one session of an agent that never rewrites its history.
 
     Each finished call then has to extend all that were finished before it.
     """

@@ -45,7 +45,7 @@ def _build_table(report: Report, *, mode: str, seconds: float) -> Table:
 
 
 def _opening_lines(folder: Path) -> tuple[str, ...]:
-    """What to type into a Python prompt."""
+    """Lines to type into a Python prompt."""
     return (
         "from pathlib import Path",
         "from turnkeeper.samples import decode_samples",

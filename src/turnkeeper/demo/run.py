@@ -27,7 +27,7 @@ CONCURRENCY = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What is run."""
+    """The options of a run."""
 
     tasks: int = 32
     rollouts: int = 2
@@ -39,7 +39,7 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
-    """What came of it."""
+    """The result of a run."""
 
     report: Report
     seconds: float

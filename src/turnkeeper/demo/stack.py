@@ -19,7 +19,7 @@ MAX_BATCH = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """What runs."""
+    """The addresses of the running processes."""
 
     server_url: str
     engine_urls: tuple[str, ...]

@@ -85,13 +85,13 @@ def draw_tasks(side: TaskSide, count: int, seed: int) -> tuple[Task, ...]:
 
 
 def is_held_out_pair(left: int, right: int) -> bool:
-    """Whether the operand pair, in whatever order, belongs to the held-out side: one pair in five does."""
+    """True if the operand pair, in either order, belongs to the held-out side, as one pair in five does."""
     low, high = sorted((left, right))
     return ((low * 1_000_003) ^ (high * 998_244_353)) // 128 % 5 == 0
 
 
 def is_solved(task: Task, final_text: str) -> bool:
-    """Whether the last number of the assistant's final text is the answer."""
+    """True if the last number of the assistant's final text is the answer."""
     numbers = re.findall(r"-?\d+(?:\.\d+)?", final_text)
     return bool(numbers) and numbers[-1] == task.answer
 

@@ -35,7 +35,7 @@ class ManualClock:
 
     @property
     def sleepers(self) -> int:
-        """How many wait on the clock."""
+        """The number of sleepers that wait on the clock."""
         return sum(not waiter.done() for _, _, waiter in self._sleepers)
 
     async def wait_for_sleepers(self, count: int) -> None:

@@ -76,7 +76,7 @@ class _InFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What goes out on the wire."""
+    """One HTTP answer, with the fault that cuts it short."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -158,12 +158,12 @@ class ScriptedEngine:
 
     @property
     def is_paused(self) -> bool:
-        """Whether new requests are held back."""
+        """True if new requests are held back."""
         return not self._running.is_set()
 
     @property
     def in_flight(self) -> int:
-        """How many generate calls wait for their answer."""
+        """The number of generate calls that wait for their answer."""
         return len(self._in_flight)
 
     async def wait_for_generations(self, count: int) -> None:
@@ -210,7 +210,7 @@ class ScriptedEngine:
         await send_answer(answer, send)
 
     def is_generation(self, path: str) -> bool:
-        """Whether a route takes an entry of the script."""
+        """True if a route takes an entry of the script."""
         return path in (wire.CHAT, wire.GENERATE)
 
     def answer_control(self, request: RecordedRequest) -> Answer:
@@ -265,14 +265,14 @@ class ScriptedEngine:
         return wire.explain_length(count, self.context_length) or wire.explain_rows_start(start, count)
 
     async def _watch(self, call: _InFlight, receive: Callable[[], Awaitable[Any]]) -> None:
-        """A client that goes away aborts its call."""
+        """Abort the call of a client that goes away."""
         while (await receive())["type"] != "http.disconnect":
             pass
         self.hang_ups += 1
         call.aborted.set()
 
     async def _wait(self, reply: ScriptedReply, call: _InFlight) -> bool:
-        """Until the reply is due; True when an abort came first."""
+        """Wait until the reply is due; True if an abort came first."""
         for gate in (self._running, reply.wait):
             if gate is not None and not gate.is_set() and await _wait_either(call.aborted, gate):
                 return True

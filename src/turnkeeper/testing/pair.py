@@ -6,7 +6,7 @@
     async with running(pair.prefill) as one, running(pair.decode) as other, running(pair.router(one, other)) as url:
         ...                                        # point anything at url; script pair.decode
 
-What comes back is the decode worker's reply. That worker never forwards a prompt, so its rows of the prompt are what
+The reply is the decode worker's. That worker never forwards a prompt, so its rows of the prompt are what
 its memory for them holds: zeros in a fresh one, rows of earlier requests later (``stale_rows``). The router joins the
 prefill worker's rows to them on the routes of ``joins``; real ones do so on ``/generate`` or nowhere. Streams pass as
 they are. Neither worker answers a request that a router did not give a room to meet in.
@@ -59,7 +59,7 @@ class ScriptedWorker(ScriptedEngine):
         return super().render(request, asked, reply, sampled, meta)
 
     def _find_old_rows(self, count: int, moe: MoeShape) -> NDArray[np.int32]:
-        """What the memory of a prompt holds: well-formed rows of nobody's tokens, or zeros."""
+        """Make the rows that the memory of a prompt holds: zeros, or well-formed rows of other tokens."""
         old = np.zeros((count, moe.layers, moe.topk), np.int32)
         if self._stale_rows:
             old += np.arange(count)[:, None, None] + np.arange(moe.topk)
@@ -129,7 +129,7 @@ def find_meta(reply: JsonObject) -> JsonObject:
 
 
 class ScriptedPair:
-    """Both workers of a pair, not yet running."""
+    """The prefill and the decode worker of a pair, not yet running."""
 
     def __init__(self, *, moe: MoeShape | None = None, stale_rows: bool = False, **options: Any) -> None:
         """Two workers of one model; ``options`` are those of `ScriptedEngine`, the same for both."""

@@ -1,4 +1,4 @@
-"""What a scripted engine says: one `ScriptedReply` per generate call, and the bodies made of it.
+"""The replies of a scripted engine: one `ScriptedReply` for each generate call, and the bodies made of it.
 
 Pure. `turnkeeper.tiny.wire` says how SGLang spells a reply. The rows are a function of the tokens, so that a test can
 say what every row of a path must be: `scripted_rows`.
@@ -93,7 +93,7 @@ encode_payload = wire.encode_rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoeShape:
-    """What the scripted engine pretends its model to be."""
+    """The shape of the mixture of experts that a scripted engine pretends to serve."""
 
     layers: int = 2
     topk: int = 2

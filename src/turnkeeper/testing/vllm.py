@@ -32,7 +32,7 @@ class ScriptedVllm(ScriptedEngine):
     _is_refusing = False
 
     def is_generation(self, path: str) -> bool:
-        """Whether a route takes an entry of the script."""
+        """True if a route takes an entry of the script."""
         return path == COMPLETIONS or (path == GENERATE and self.has_generate_route)
 
     def pause(self, mode: str) -> None:
@@ -117,7 +117,7 @@ class ScriptedVllm(ScriptedEngine):
         }
 
     def refuse(self, request: RecordedRequest, asked: JsonObject) -> Answer | None:
-        """What vLLM says to a call that it cannot serve, which a stream says in its first event."""
+        """Refuse a call as vLLM does; a stream is refused in its first event."""
         refusal = self._find_refusal(request, len(asked["input_ids"]), asked["routed_experts_start_len"])
         if refusal is None or not request.json.get("stream") or request.path != GENERATE:
             return refusal

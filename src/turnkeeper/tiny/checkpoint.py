@@ -25,7 +25,7 @@ DEFAULT_NOISE = 0.07
 
 
 class Checkpoint(NamedTuple):
-    """What the engine computes with."""
+    """The shape of a model and its weights."""
 
     shape: TinyShape
     weights: Weights

@@ -41,16 +41,16 @@ class ReplyReader:
         self._parser = TaggedParser(tokenizer, family, stops=STOPS, schemas=ToolSchemas(), is_thinking=False)
 
     def feed(self, text: str) -> ReplyDelta:
-        """What this text completes."""
+        """Read a piece of text, and return what it completes."""
         return self._parser.feed(self._tokenizer.encode(text).tolist())
 
     def finish(self) -> ReplyDelta:
-        """What is left at the end."""
+        """End the reply, and return what was still held back."""
         return self._parser.finish()
 
     @property
     def reply(self) -> ParsedReply:
-        """The whole, after `finish`."""
+        """The whole reply; complete after `finish`."""
         return self._parser.reply
 
 

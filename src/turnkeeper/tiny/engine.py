@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """How to run an engine."""
+    """The options of an engine."""
 
     checkpoint: Path
     """The folder with tokenizer, template, config and weights."""
@@ -64,7 +64,7 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a control call went."""
+    """The result of a control call."""
 
     is_done: bool
     message: str
@@ -101,13 +101,13 @@ class TinyEngine:
         self._thread: threading.Thread | None = None
 
     async def start(self) -> None:
-        """Begin to serve, in the running event loop."""
+        """Start the engine's thread, from the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._work, name="turnkeeper-engine", daemon=True)
         self._thread.start()
 
     async def stop(self) -> None:
-        """Abort what is here, end the thread, close the trace."""
+        """Abort every request, end the thread, close the trace."""
         if self._thread is None:
             return
         await self.call(lambda scheduler: scheduler.abort_all("the engine stops"))
@@ -118,7 +118,7 @@ class TinyEngine:
             self._trace.close()
 
     def require_free(self, rid: str) -> None:
-        """Refuse a rid that is in use: an abort would not know whom it means.
+        """Refuse a request id that is in use, since an abort by that id would be ambiguous.
 
         Raises:
             RequestError: a request with this rid is here already.
@@ -127,9 +127,9 @@ class TinyEngine:
             raise RequestError(f"a request with rid {rid!r} is running already", param="rid")
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[Update]:
-        """Run a request: its deltas, if it is streamed, then its result. Closing the generator aborts it.
+        """Run a request: yield its deltas, if it is streamed, then its result; closing the generator aborts it.
 
-        Whoever takes deltas more slowly than they are sampled gets fewer and larger ones.
+        A caller that takes deltas more slowly than they are sampled gets fewer and larger ones.
 
         Raises:
             RequestError: as `require_free`.
@@ -180,7 +180,7 @@ class TinyEngine:
         return await future
 
     async def wait_for_step(self) -> None:
-        """Return after the next step."""
+        """Wait for the end of the scheduler's next step."""
         future: asyncio.Future[None] = self._get_loop().create_future()
         self._commands.put(lambda: self._step_waiters.append(future))
         await future

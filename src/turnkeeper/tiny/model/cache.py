@@ -1,4 +1,4 @@
-"""What the engine remembers of tokens it has computed: one KV buffer a sequence, and the prefix cache.
+"""The memory of computed tokens: one KV buffer for each sequence, and the prefix cache that requests share.
 
 A buffer grows by appending only: position i was computed from the positions before it *in this buffer*, so a copy
 of a buffer's beginning is a valid beginning of another. With each position it keeps the experts its token was
@@ -46,7 +46,7 @@ class SequenceKV:
 
     @property
     def capacity(self) -> int:
-        """How many positions fit without growing."""
+        """The number of positions that fit without growing."""
         return len(self.stamps)
 
     def reserve(self, length: int) -> None:

@@ -37,7 +37,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:
-    """What one forward computed, chunk after chunk."""
+    """The results of one forward pass, one after the other for each chunk."""
 
     logits: NDArray[np.float32]
     """[chunks, vocabulary], of each chunk's last token; [tokens, vocabulary] when every position was asked for."""

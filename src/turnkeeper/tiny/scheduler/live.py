@@ -1,4 +1,4 @@
-"""One request inside the scheduler: its tokens so far, its KV buffer, and what it says when it ends.
+"""One request inside the scheduler: its tokens so far, its KV buffer, and the result at its end.
 
 Rules: tokens only grow. A buffer is dropped and made anew as a whole; each span of output tokens that was sampled
 over one buffer is an epoch, kept when the engine traces its KV.
@@ -83,7 +83,7 @@ class LiveRequest:
 
     @property
     def count(self) -> int:
-        """How many tokens it has sampled."""
+        """The number of tokens sampled so far."""
         return len(self._sampled)
 
     @property
@@ -93,7 +93,7 @@ class LiveRequest:
 
     @property
     def is_computed(self) -> bool:
-        """Whether the buffer holds every position but the last token's, so that it has whole rows."""
+        """True if the buffer holds every position but the last token's, so that all routing rows are there."""
         return self.kv is not None and self.kv.length >= len(self.ids) - 1
 
     def push(self, sampled: Sampled, stamp: int, version: str) -> None:
@@ -121,7 +121,7 @@ class LiveRequest:
             self._tell_delta(version)
 
     def retract(self) -> None:
-        """Drop the buffer; the tokens stay."""
+        """Drop the KV buffer and keep the tokens."""
         self.close_epoch()
         self.kv = None
         self.num_retractions += 1

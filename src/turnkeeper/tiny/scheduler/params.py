@@ -1,4 +1,4 @@
-"""What a request may ask of the sampler and of its own end. Knows no wire: names here are the engine's own."""
+"""The sampling parameters of a request, under the engine's own names: no wire is known here."""
 
 import math
 from collections.abc import Mapping
@@ -101,12 +101,12 @@ class SamplingParams:
 
     @property
     def has_penalties(self) -> bool:
-        """Whether what was sampled changes what is sampled next."""
+        """True if sampled tokens change the logits of later ones."""
         return bool(self.frequency_penalty or self.presence_penalty or self.repetition_penalty != 1)
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the most probable token is taken."""
+        """True if the most probable token is always taken."""
         return self.temperature < GREEDY_BELOW
 
     @property

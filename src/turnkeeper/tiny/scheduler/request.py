@@ -1,4 +1,4 @@
-"""A request to the engine, and what comes back of it. Values only; the wire's names are elsewhere."""
+"""A request to the engine, its deltas and its result. Values only; the names of the wire are elsewhere."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -71,7 +71,7 @@ class OutputTokens:
     """Of each token the most probable ones as (logprob, id); empty where none were asked for."""
 
     def __add__(self, later: "OutputTokens") -> "OutputTokens":
-        """These tokens, then the later ones."""
+        """Append the later tokens to these."""
         return OutputTokens(
             ids=self.ids + later.ids, logprobs=self.logprobs + later.logprobs, tops=self.tops + later.tops
         )
@@ -79,7 +79,7 @@ class OutputTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """What a streamed request has sampled since its last delta."""
+    """The tokens that a streamed request has sampled since its last delta."""
 
     text: str
     tokens: OutputTokens
@@ -122,7 +122,7 @@ Update = Delta | Result
 
 
 def merge_updates(earlier: Delta, later: Update) -> Update:
-    """One update that tells what two told, for a listener that has fallen behind."""
+    """Join two updates into one, for a listener that has fallen behind."""
     text, tokens = earlier.text, earlier.tokens
     if isinstance(later, Delta):
         return replace(later, text=text + later.text, tokens=tokens + later.tokens)

@@ -44,7 +44,7 @@ class Sampler:
 
     @property
     def changes_logits(self) -> bool:
-        """Whether `adjust` has anything to do for the next token."""
+        """True if `adjust` has anything to do for the next token."""
         return bool(self._counts or self.params.logit_bias or self._count < self.params.min_new_tokens)
 
     def adjust(self, logits: NDArray[np.float32]) -> None:

@@ -31,7 +31,7 @@ PREFILL_TOKENS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightStamp:
-    """What a stamp in a KV buffer stands for."""
+    """The weights that a stamp in a KV buffer stands for."""
 
     version: str
     """The label at the time, as clients see it."""
@@ -98,27 +98,27 @@ class Scheduler:
 
     @property
     def pause_mode(self) -> PauseMode | None:
-        """How generation is paused; None while it runs."""
+        """The mode in which generation is paused; None while it runs."""
         return self._pause
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is in the engine."""
+        """True if no request is in the engine."""
         return not self._running and not self._waiting
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would compute anything."""
+        """True if a step would compute anything."""
         return self._pause is None and not self._is_asleep and not self.is_idle
 
     @property
     def running_count(self) -> int:
-        """How many requests hold a KV buffer."""
+        """The number of requests that hold a KV buffer."""
         return len(self._running)
 
     @property
     def waiting_count(self) -> int:
-        """How many requests wait for a place in the batch, or for the end of a pause."""
+        """The number of requests that wait for a place in the batch, or for the end of a pause."""
         return len(self._waiting)
 
     def submit(self, request: EngineRequest, listener: Listener) -> None:

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 
 def _byte_of_character() -> dict[str, int]:
-    """How byte-level vocabularies spell bytes: printable Latin-1 as itself, the others from U+0100 on, in order."""
+    """Map the characters of byte-level vocabularies to bytes: printable Latin-1 to itself, others from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
@@ -98,5 +98,5 @@ class OutputText:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of `text` begin `stop`."""
+    """Count the characters at the end of `text` that begin `stop`."""
     return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,4 +1,4 @@
-"""What the engine's routes share: replies as JSON, streams of events, and clients that hang up."""
+"""The shared parts of the engine's routes: replies as JSON, streams of events, and clients that hang up."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
@@ -16,7 +16,7 @@ _Value = TypeVar("_Value")
 
 
 def encode_event(payload: Any) -> bytes:
-    """One server-sent event of JSON."""
+    """Write a value as JSON into one server-sent event."""
     return frame_event(orjson.dumps(payload))
 
 

@@ -119,7 +119,7 @@ class ControlRoutes:
         return Response(status_code=200)
 
     async def health(self, request: Request) -> Response:
-        """Whether the engine computes: asks for one token, and waits for a step."""
+        """Check that the engine computes: ask for one token, and wait for a step."""
         probe = EngineRequest(
             rid=f"HEALTH_CHECK_{uuid.uuid4().hex}",
             prompt_ids=np.zeros(1, np.int32),
@@ -162,7 +162,7 @@ class ControlRoutes:
         return reply({"weight_version": await self._engine.call(lambda scheduler: scheduler.version)})
 
     async def server_info(self, request: Request) -> Response:
-        """How the engine was started, and how busy it is."""
+        """Describe how the engine was started, and how busy it is."""
         options = self._engine.options
         counts = await self._engine.call(
             lambda scheduler: {

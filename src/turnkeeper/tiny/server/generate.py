@@ -24,7 +24,7 @@ GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaOptions:
-    """What a request wants to know beside its text."""
+    """The parts of ``meta_info`` that a request asks for."""
 
     has_logprobs: bool = False
 
