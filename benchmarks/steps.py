@@ -6,11 +6,13 @@ are the floor: what would be left if only the bytes themselves were read and cop
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from secrets import token_bytes
 from typing import TypeAlias
 
 import orjson
 
 from benchmarks.conversation import SHAPE, Conversation, parse
+from turnkeeper.access import Grant, Right, authorize
 from turnkeeper.bench.rows import build_rows
 from turnkeeper.core import Completion, fold
 from turnkeeper.core.tokens import join_ids
@@ -19,16 +21,43 @@ from turnkeeper.engines import GenerateRequest, build_completion, check_generati
 from turnkeeper.engines.engine import encode_ids
 from turnkeeper.engines.reply import ReplyBody
 from turnkeeper.engines.sglang.chat import parse_chat_reply, render_chat_body
+from turnkeeper.http.headers import list_session_keys
+from turnkeeper.ids import SessionId
 from turnkeeper.routing import PackedIds, Patch, RoutingRows, RowsRequest, plan_rows, take_patch
 from turnkeeper.samples import CollectOptions, collect, load_hooks, view_session
+from turnkeeper.service.keys import KeyRing
 from turnkeeper.service.prompt import render_pending
 from turnkeeper.service.request import resolve_request
 
 Step: TypeAlias = Callable[[], object]
 Prepare: TypeAlias = Callable[[Conversation, int], list[Step]]
 
+_ADMIN_KEY = "bench"
+_SESSION_ID = SessionId("0" * 32)
 _CHUNK_BYTES = 1 << 18
 """As much as comes from a socket at a time."""
+
+
+def tell_anybody(_: Conversation, count: int) -> list[Step]:
+    """See that a server without keys takes its caller for the admin, and let the request pass."""
+    return [_admit([], {"authorization": "Bearer unused"})] * count
+
+
+def tell_agent(_: Conversation, count: int) -> list[Step]:
+    """Read the key of a request, find out that it is the session's, and let the request pass."""
+    return [_admit([_ADMIN_KEY], {"x-api-key": "left-over-from-elsewhere"})] * count
+
+
+def _admit(admin_keys: list[str], headers: dict[str, str]) -> Step:
+    ring = KeyRing(admin_keys, token_bytes)
+    issued = ring.issue(Grant(session_id=_SESSION_ID, scopes=frozenset({Right.TURN})))
+    sent = {"authorization": f"Bearer {issued.text}", **headers}
+    kept = {_SESSION_ID: issued.kept}
+
+    def step() -> None:
+        authorize(Right.TURN, ring.identify(list_session_keys(sent), kept.get), _SESSION_ID)
+
+    return step
 
 
 def read_body(talk: Conversation, count: int) -> list[Step]:
@@ -171,6 +200,8 @@ def copy_ids(talk: Conversation, count: int) -> list[Step]:
 
 
 PARTS: Mapping[str, Prepare] = {
+    "tell who calls, no keys": tell_anybody,
+    "tell who calls, keys": tell_agent,
     "read the body": read_body,
     "look up the history": look_up,
     "render and tokenize the suffix": render_suffix,

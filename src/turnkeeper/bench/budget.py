@@ -152,4 +152,5 @@ def _is_plain(result: CaseResult) -> bool:
         and case.model == "Qwen3-30B-A3B"
         and case.history is HistoryKind.LINEAR
         and not case.is_streamed
+        and not case.has_keys
     )

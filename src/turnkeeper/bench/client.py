@@ -46,6 +46,8 @@ class Client(asyncio.BufferedProtocol):
         self._filled = 0
         self._length: int | None = None
         """None for a chunked body."""
+        self.key: str | None = None
+        """Sent as a bearer token; None sends none."""
 
     @classmethod
     async def connect(cls, url: str) -> Self:
@@ -65,9 +67,10 @@ class Client(asyncio.BufferedProtocol):
             raise BenchHttpError("the connection is closed")
         self._waiting = asyncio.get_running_loop().create_future()
         self._keeps = keeps
+        credentials = f"authorization: Bearer {self.key}\r\n" if self.key else ""
         head = (
             f"{method} {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\n\r\n"
+            f"content-length: {len(body)}\r\n{credentials}\r\n"
         )
         self._transport.writelines([head.encode(), body])
         answer = await self._waiting

@@ -20,7 +20,7 @@ import orjson
 from turnkeeper.bench.agent import Agent, DirectRows
 from turnkeeper.bench.client import Client
 from turnkeeper.bench.load import Latencies, run_load
-from turnkeeper.bench.scenario import Case, Rows
+from turnkeeper.bench.scenario import ADMIN_KEY, Case, Rows
 from turnkeeper.bench.stack import Material, Mock, ProcessMeter, Server, running_mock, running_server
 from turnkeeper.bench.workload import Speaker
 from turnkeeper.bench.yardstick import measure_yardstick
@@ -212,11 +212,14 @@ async def open_agents(case: Case, material: Material, url: str, *, seed: int) ->
     agents: list[Agent] = []
     for index in range(case.sessions):
         client = await Client.connect(url)
-        session_id = orjson.loads(await client.request("POST", "/sessions"))["session_id"]
+        client.key = ADMIN_KEY if case.has_keys else None
+        scopes = b'{"scopes": ["collect"]}' if case.has_keys else b""
+        created = orjson.loads(await client.request("POST", "/sessions", scopes))
+        client.key = created.get("key")
         agents.append(
             Agent(
                 client,
-                f"/sessions/{session_id}",
+                f"/sessions/{created['session_id']}",
                 Speaker(case.talk, material.ruler, seed + index),
                 wants_stream=case.is_streamed,
                 talk=case.talk,

@@ -19,6 +19,10 @@ class Rows(StrEnum):
     """Those of the whole path, every turn."""
 
 
+ADMIN_KEY = "bench"
+"""The admin's, where sessions have keys."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One thing to measure."""
@@ -39,6 +43,8 @@ class Case:
     """How long the mock takes for a generation."""
     think_s: float = 0.0
     """The mean time an agent thinks before a turn."""
+    has_keys: bool = False
+    """Whether each session has a key of its own, which its agent sends."""
 
     @property
     def name(self) -> str:
@@ -50,6 +56,7 @@ class Case:
         parts += [self.tokenizer] if self.tokenizer is not TokenizerBackend.TOKENIZERS else []
         parts += [f"{self.turns} turns"] if self.turns is not None else []
         parts += ["thinking agents"] if self.think_s else []
+        parts += ["keys"] if self.has_keys else []
         return ", ".join(parts)
 
     @property
@@ -64,6 +71,7 @@ class Case:
         mode = PauseMode.RETRACT if self.rows is Rows.FULL else PauseMode.IN_PLACE
         flags = ("--use-session-server", version, "--pause-generation-mode", mode.value)
         flags += ("--tokenizer-backend", self.tokenizer.value)
+        flags += ("--api-key", ADMIN_KEY) if self.has_keys else ()
         return flags if self.rows is Rows.NONE else (*flags, "--use-rollout-routing-replay")
 
 
@@ -85,6 +93,7 @@ FAST: tuple[Case, ...] = tuple(
 
 QUICK: tuple[Case, ...] = (
     Case(sessions=1, runs=RUNS),
+    Case(sessions=1, runs=RUNS, has_keys=True),
     Case(sessions=16, runs=RUNS),
     Case(sessions=16, turns=12, delay_s=0.5, think_s=0.5, runs=RUNS),
     Case(sessions=64, turns=6, runs=RUNS),

@@ -28,6 +28,7 @@ from turnkeeper.service.footprint import (
     measure_value,
 )
 from turnkeeper.service.in_flight import TurnInFlight
+from turnkeeper.service.keys import KeptKey
 from turnkeeper.service.publish import Publisher
 from turnkeeper.service.settings import NewSession
 
@@ -63,8 +64,8 @@ class SessionEntry:
     memory: MemoryAccount
     limit_tokens: int | None
     """Token limit of a path; None for none."""
-    key_hash: bytes | None = field(default=None, repr=False)
-    """The hash of the session's key; None where it has none."""
+    key: KeptKey | None = None
+    """What is kept of the session's key; None where it has none."""
     busy: int = 0
     """Requests of any kind that are being answered."""
     in_flight: dict[int, TurnInFlight] = field(default_factory=dict[int, TurnInFlight])

@@ -1,4 +1,4 @@
-"""Keys: those of the admin, and the one that each session is given. Knows hashes alone, and never what was hashed.
+"""Keys: those of the admin, and the one that each session is given. Keeps hashes alone, and never what was hashed.
 
 The key of a session is ``tk-<session id>-<secret>``. It is said once, when the session is created. One fast keyed hash
 is enough to keep it: a slow one protects passwords, which can be guessed, and here nobody guesses 128 random bits. The
@@ -8,15 +8,32 @@ constant time, and a key whose session there is not takes as long as a wrong one
 
 import hmac
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from turnkeeper.access import Caller, Grant
 from turnkeeper.ids import SessionId, build_session_key, find_key_session
-from turnkeeper.service.entry import SessionEntry
 
 _SECRET_BYTES = 16
 _HASH_BYTES = 32
 _NO_HASH = bytes(_HASH_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptKey:
+    """What is kept of a session's key."""
+
+    hash: bytes = field(repr=False)
+    grant: Grant
+    """What it opens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuedKey:
+    """A session's key, in the one moment in which it is known."""
+
+    text: str = field(repr=False)
+    kept: KeptKey
 
 
 class KeyRing:
@@ -38,18 +55,17 @@ class KeyRing:
         """Whether the server has keys."""
         return bool(self._admins)
 
-    def issue(self, entry: SessionEntry) -> str:
-        """Give a session its key, which this is the one chance to read; an earlier one opens nothing any more."""
-        key = build_session_key(entry.id, self._draw_bytes(_SECRET_BYTES))
-        entry.key_hash = self._hash(key)
-        return key
+    def issue(self, grant: Grant) -> IssuedKey:
+        """Make a key for a session."""
+        text = build_session_key(grant.session_id, self._draw_bytes(_SECRET_BYTES))
+        return IssuedKey(text=text, kept=KeptKey(hash=self._hash(text), grant=grant))
 
-    def identify(self, keys: Iterable[str], find: Callable[[SessionId], SessionEntry | None]) -> Caller:
+    def identify(self, keys: Iterable[str], find: Callable[[SessionId], KeptKey | None]) -> Caller:
         """Who a caller is that sends these keys.
 
         Args:
             keys: in plain text, as they came.
-            find: the session of an id; None where there is none.
+            find: what is kept of a session's key; None where there is no such session.
         """
         if not self._admins:
             return Caller(is_admin=True, other_keys=tuple(keys))
@@ -68,10 +84,8 @@ class KeyRing:
         return blake2b(key.encode(), digest_size=_HASH_BYTES, key=self._hash_key).digest()
 
 
-def _find_grant(key: str, found: bytes, find: Callable[[SessionId], SessionEntry | None]) -> Grant | None:
+def _find_grant(key: str, found: bytes, find: Callable[[SessionId], KeptKey | None]) -> Grant | None:
     session_id = find_key_session(key)
-    entry = None if session_id is None else find(session_id)
-    expected = _NO_HASH if entry is None or entry.key_hash is None else entry.key_hash
-    if not hmac.compare_digest(expected, found) or entry is None:
-        return None
-    return Grant(session_id=entry.id, scopes=entry.settings.granted)
+    kept = None if session_id is None else find(session_id)
+    is_equal = hmac.compare_digest(_NO_HASH if kept is None else kept.hash, found)
+    return kept.grant if kept is not None and is_equal else None

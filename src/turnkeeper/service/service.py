@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from turnkeeper.access import Caller
+from turnkeeper.access import Caller, Grant
 from turnkeeper.choices import HistoryKind, OnTruncated
 from turnkeeper.clock import Clock
 from turnkeeper.config.resolve import ResolvedConfig
@@ -35,7 +35,7 @@ from turnkeeper.service.drain import Drain
 from turnkeeper.service.encoding import EncoderKeeper
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.health import describe_health
-from turnkeeper.service.keys import KeyRing
+from turnkeeper.service.keys import KeptKey, KeyRing
 from turnkeeper.service.memory import MemoryKeeper
 from turnkeeper.service.publish import Publisher
 from turnkeeper.service.reader import SessionReader
@@ -69,7 +69,7 @@ class CreatedSession:
     """A session that was just opened."""
 
     id: SessionId
-    key: str | None = field(repr=False)
+    key: str | None = field(default=None, repr=False)
     """What opens it to an agent, said this once; None where the server has no keys."""
 
 
@@ -204,12 +204,19 @@ class SessionService:
         self._drain.check("sessions")
         self._memory.check_room()
         entry = self._open(self._registry.reserve(self._clock.now()), new)
-        return CreatedSession(id=entry.id, key=self._keys.issue(entry) if self._keys.is_locked else None)
+        if not self._keys.is_locked:
+            return CreatedSession(id=entry.id)
+        issued = self._keys.issue(Grant(session_id=entry.id, scopes=new.granted))
+        entry.key = issued.kept
+        return CreatedSession(id=entry.id, key=issued.text)
 
     def identify(self, keys: Iterable[str]) -> Caller:
         """Who sends these keys; where the server has none, everybody is its admin."""
-        now = self._clock.now()
-        return self._keys.identify(keys, lambda session_id: self._registry.find(session_id, now))
+        return self._keys.identify(keys, self._find_key)
+
+    def _find_key(self, session_id: SessionId) -> KeptKey | None:
+        entry = self._registry.find(session_id, self._clock.now())
+        return None if entry is None else entry.key
 
     def _open(self, session_id: SessionId, new: NewSession) -> SessionEntry:
         limits = self.config.limits
