@@ -22,7 +22,7 @@ from turnkeeper.engines.reply import parse_reply
 from turnkeeper.engines.sglang.chat import parse_chat_reply
 from turnkeeper.engines.sglang.generate import StreamedReply, parse_generate_reply
 from turnkeeper.engines.vllm.reply import StreamedChoice, parse_vllm_reply, read_vllm_reply
-from turnkeeper.errors import EngineError, EngineProtocolError
+from turnkeeper.errors import ContextLengthError, EngineError, EngineProtocolError
 
 URL = "http://engine"
 VOCABULARY = 100
@@ -79,7 +79,7 @@ def read_generate(body: bytes, request: GenerateRequest) -> Generation:
 
 
 def read_generate_stream(body: bytes, request: GenerateRequest) -> Generation:
-    grown = StreamedReply(URL)
+    grown = StreamedReply(URL, 3)
     grown.feed(body)
     return parse_generate_reply(grown.finish(), request, URL, parse)
 
@@ -259,3 +259,12 @@ def test_a_count_that_is_none_is_no_count_of_the_ids(wire: str, odd: Any) -> Non
     (holder or value["choices"][0]["meta_info"])["completion_tokens"] = odd
     with pytest.raises(EngineProtocolError, match="completion_tokens"):
         read_checked(wire, value)
+
+
+@pytest.mark.parametrize("text", ["Input length (9 tokens) exceeds the maximum context length: 8", "too long"])
+def test_an_error_event_about_the_length_names_the_length_of_the_prompt(text: str) -> None:
+    message = f"The input is longer than the model's context length: {text}"
+    event = json.dumps({"error": {"message": message, "code": 400}}).encode()
+    with pytest.raises(ContextLengthError) as refused:
+        StreamedReply(URL, 3).feed(event)
+    assert refused.value.facts["prompt_tokens"] == 3

@@ -13,6 +13,7 @@ import pytest
 
 from turnkeeper.errors import BodyTooLargeError, RequestError, UnsupportedEncodingError
 from turnkeeper.http.exchange import Exchange
+from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.service.waiter import ClientGoneError
 
 
@@ -130,3 +131,70 @@ async def test_a_watch_that_was_ended_calls_nobody() -> None:
         exchange.watch()
         exchange.call_when_gone(lambda: calls.append(1))
     assert calls == []
+
+
+CLOSED: dict[str, Exception] = {
+    "reset": ConnectionResetError("reset by peer"),
+    "broken pipe": BrokenPipeError(),
+    "aborted": ConnectionAbortedError(),
+    "another error of the socket": OSError("no route"),
+    "a handle of uvloop": RuntimeError(
+        "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
+    ),
+}
+
+
+class ClosedWire(Wire):
+    """Its client is gone after so many messages."""
+
+    def __init__(self, error: Exception, after: int) -> None:
+        super().__init__(part(b""))
+        self.error = error
+        self.left = after
+
+    async def _send(self, message: Any) -> None:
+        if not self.left:
+            raise self.error
+        self.left -= 1
+        await super()._send(message)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+@pytest.mark.parametrize("error", CLOSED.values(), ids=CLOSED.keys())
+async def test_a_response_to_a_closed_connection_was_not_written(error: Exception, after: int) -> None:
+    wire = ClosedWire(error, after)
+    assert not await wire.exchange.respond(200, b"body")
+    assert wire.exchange.is_gone
+
+
+@pytest.mark.parametrize("error", CLOSED.values(), ids=CLOSED.keys())
+async def test_a_part_for_a_closed_connection_says_that_the_client_is_gone(error: Exception) -> None:
+    wire = ClosedWire(error, 1)
+    await wire.exchange.start(200, [])
+    for _ in range(2):
+        with pytest.raises(ClientGoneError):
+            await wire.exchange.write(b"part")
+    assert not await wire.exchange.finish(b"end")
+
+
+async def test_a_message_out_of_order_is_a_fault_of_the_server() -> None:
+    wire = ClosedWire(RuntimeError("Unexpected ASGI message 'http.response.start'"), 0)
+    with pytest.raises(RuntimeError):
+        await wire.exchange.write(b"part")
+
+
+@pytest.mark.parametrize("error", CLOSED.values(), ids=CLOSED.keys())
+@pytest.mark.parametrize("raised", [None, RequestError("bad"), ValueError("odd"), ClientGoneError()])
+async def test_whatever_is_said_to_a_closed_connection_is_no_fault(
+    error: Exception, raised: Exception | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire = ClosedWire(error, 0)
+
+    async def handle(exchange: Exchange) -> None:
+        if raised is not None:
+            raise raised
+        await exchange.start(200, [])
+
+    await answer_or_explain(wire.exchange, handle)
+    assert "RuntimeError" not in caplog.text
+    assert "OSError" not in caplog.text

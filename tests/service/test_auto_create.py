@@ -2,12 +2,13 @@
 
 1. A turn opens the session that it names, if the name is a session id that nobody has or lately had.
 2. Without the option nothing is opened.
+3. A session does not stay behind its refused first turn.
 """
 
 import pytest
 
-from servicekit import build_kit, user
-from turnkeeper.errors import CapacityError, SessionNotFoundError
+from servicekit import assistant, build_kit, user
+from turnkeeper.errors import CapacityError, RequestError, SessionNotFoundError
 
 SESSION = "ab" * 16
 
@@ -47,3 +48,45 @@ async def test_without_the_option_nothing_is_opened() -> None:
     kit = build_kit()
     with pytest.raises(SessionNotFoundError):
         await kit.begin(SESSION, [user("a")])
+
+
+@pytest.mark.parametrize("why", ["assistant last", "too long", "own example last"])
+async def test_a_session_does_not_stay_behind_its_refused_first_turn(why: str) -> None:
+    kit = build_kit(auto_create_sessions=True, max_seq_len=40)
+    refused = {
+        "assistant last": [user("a"), assistant("b")],
+        "too long": [user("word " * 100)],
+        "own example last": [user("b"), assistant("c"), user("d"), assistant("e")],
+    }[why]
+    with pytest.raises(RequestError):
+        await kit.begin(SESSION, refused)
+    assert kit.service.list_sessions()["sessions"] == []
+    with pytest.raises(SessionNotFoundError):
+        kit.service.find_entry(SESSION)
+    assert await kit.say(SESSION, [user("a")]) == "ok"  # and the name may be used
+
+
+async def test_a_session_that_another_request_uses_stays() -> None:
+    kit = build_kit(auto_create_sessions=True, max_seq_len=40)
+    turn = await kit.begin(SESSION, [user("a")])
+    with pytest.raises(RequestError):
+        await kit.begin(SESSION, [user("word " * 100)])
+    kit.engine.answer(text="ok")
+    assert await turn.text() == "ok"
+
+
+async def test_a_refused_later_turn_leaves_its_session() -> None:
+    kit = build_kit(auto_create_sessions=True, max_seq_len=40)
+    await kit.say(SESSION, [user("a")])
+    with pytest.raises(RequestError):
+        await kit.begin(SESSION, [user("word " * 100)])
+    assert len(kit.look(SESSION).forest) == 1
+
+
+async def test_what_is_refused_leaves_no_memory_behind() -> None:
+    kit = build_kit(auto_create_sessions=True, max_seq_len=40)
+    for number in range(20):
+        with pytest.raises(RequestError):
+            await kit.begin(f"{number:032x}", [user("word " * 100)])
+    assert "turnkeeper_session_bytes 0.0" in bytes(kit.service.metrics.render()).decode()
+    assert "turnkeeper_sessions 0.0" in bytes(kit.service.metrics.render()).decode()

@@ -16,7 +16,9 @@ import pytest
 
 from servicekit import Kit, assistant, build_kit, build_request, user
 from turnkeeper.core import DropReason
-from turnkeeper.errors import SessionClosedError, SessionExpiredError, SessionNotFoundError
+from turnkeeper.errors import RequestError, SessionClosedError, SessionExpiredError, SessionNotFoundError
+from turnkeeper.service import turns
+from turnkeeper.service.prompt import render_prompt
 from turnkeeper.service.waiter import ClientGoneError
 from turnkeeper.testing.clock import settle
 
@@ -332,3 +334,45 @@ async def test_only_the_same_agents_request_is_a_retry(
     third = await kit.begin(session_id, [user("a")], headers=headers, **mark)
     assert third.waiting.done()
     assert await third.text() == ("once" if is_retry else "other")
+
+
+async def test_a_retry_that_joins_before_the_prompt_is_rendered_knows_its_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rendered = asyncio.Event()
+
+    async def render_late(*given: Any, **named: Any) -> Any:
+        await rendered.wait()
+        return await render_prompt(*given, **named)
+
+    monkeypatch.setattr(turns, "render_prompt", render_late)
+    kit = build_kit()
+    session = kit.create()
+    first, second = [asyncio.create_task(kit.begin(session, [user("a")], retry=retry, stream=True)) for retry in (0, 1)]
+    await settle()
+    assert not second.done()
+    rendered.set()
+    waiters = [(await each).waiter for each in (first, second)]
+    assert waiters[0].prompt_tokens == waiters[1].prompt_tokens > 0
+    assert len(kit.engine.calls) == 1
+
+
+async def test_a_retry_that_joins_a_turn_whose_prompt_is_refused_is_refused_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rendered = asyncio.Event()
+
+    async def refuse_late(*_: Any, **__: Any) -> Any:
+        await rendered.wait()
+        raise RequestError("no room")
+
+    monkeypatch.setattr(turns, "render_prompt", refuse_late)
+    kit = build_kit()
+    session = kit.create()
+    first, second = [asyncio.create_task(kit.begin(session, [user("a")], retry=retry)) for retry in (0, 1)]
+    await settle()
+    rendered.set()
+    with pytest.raises(RequestError, match="no room"):
+        await first
+    with pytest.raises(RequestError, match="no room"):
+        await (await second).waiting

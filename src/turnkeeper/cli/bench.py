@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from turnkeeper.errors import TurnkeeperError
+from turnkeeper.errors import ConfigError, TurnkeeperError
 
 _FILE_WIDTH = 150
 """Columns of the tables where nobody looks at a terminal."""
@@ -63,11 +63,20 @@ def _measure_server(
     console = Console()
     console = console if console.is_terminal else Console(width=_FILE_WIDTH)
     chosen = random.randrange(1 << 20) if seed is None else seed
+    cases = list_all() if full else QUICK
+    chosen_cases = [case for case in cases if only in case.name]
+    beside = [Beside(tokenizer=backend) for backend in LIMITS] if full and only in BESIDE else []
+    if not chosen_cases and not beside:
+        names = [*(case.name for case in cases), *([BESIDE] if full else [])]
+        raise ConfigError(
+            f"--only {only!r} is in no case's name; there are: {', '.join(names)}",
+            hint="" if full else "--full has more cases",
+        )
     report = run_server_bench(
-        [case for case in (list_all() if full else QUICK) if only in case.name],
+        chosen_cases,
         checkpoint=find_checkpoint(checkpoint),
         seed=chosen,
-        beside=[Beside(tokenizer=backend) for backend in LIMITS] if full and only in BESIDE else [],
+        beside=beside,
         reference=None if reference is None else Reference(url=reference[0].rstrip("/"), mock_port=reference[1]),
         on_case=lambda result: typer.echo(f"{result.case.name}: {result.median_of('cpu_ms'):.1f} ms a turn", err=True),
     )

@@ -91,6 +91,8 @@ class ParseContext:
 
     decode_token: DecodeToken
     """Gives the text of one token id."""
+    spell_token: Callable[[int], bytes] | None = None
+    """Gives the bytes of one token id, which may be part of a character; None takes those of its text."""
     forward_fields: tuple[str, ...] = ()
     """The fields that stand in no row of `turnkeeper.fields` and that the operator forwards to the engines."""
     on_image: OnImage = OnImage.REFUSE

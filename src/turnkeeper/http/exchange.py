@@ -4,6 +4,7 @@ Owns framing and the watch for hang-ups. Knows no routes and no dialects.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -38,6 +39,7 @@ class Exchange:
         self.caller = Caller()
         """Who sent it; nobody in particular until the keys are looked at."""
         self.is_started = False
+        self._is_cut = False
         self._receive = receive
         self._send = send
         self._watch: asyncio.Task[None] | None = None
@@ -55,7 +57,7 @@ class Exchange:
     @property
     def is_gone(self) -> bool:
         """Tell whether the client is known to have closed its connection."""
-        return self._watch is not None and self._watch.done()
+        return self._is_cut or (self._watch is not None and self._watch.done())
 
     async def read_body(self, limit_bytes: int, option: str = "--max-body-bytes") -> bytes:
         """Read the whole body; memory stays bounded by the limit, with a stated length and in chunks.
@@ -100,29 +102,56 @@ class Exchange:
         To ``HEAD`` the headers go out as they would to ``GET``, and the body stays behind.
         """
         sized = {**(headers or {}), "content-length": str(len(body))}
-        await self.start(status, sized.items())
+        with contextlib.suppress(ClientGoneError):  # the last part meets the closed connection as well, and tells
+            await self.start(status, sized.items())
         return await self.finish(b"" if self.method == "HEAD" else body)
 
     async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        """Send status and headers."""
+        """Send status and headers.
+
+        Raises:
+            ClientGoneError: the connection is closed.
+        """
         self.is_started = True
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
+        await self._put({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def write(self, chunk: bytes | memoryview) -> None:
-        """Send a part of the body. A memoryview is not copied, so its buffer must not change any more."""
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        """Send a part of the body. A memoryview is not copied, so its buffer must not change any more.
+
+        Raises:
+            ClientGoneError: the connection is closed.
+        """
+        await self._put({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def finish(self, chunk: bytes = b"") -> bool:
         """Send the last part of the body; True when it was written and the client was still there.
 
         The part goes out before the end is declared: from then on a hang-up can no longer be told from a proper end.
         """
-        await self.write(chunk)
-        await asyncio.sleep(0)  # lets a hang-up that has already been read be seen
-        was_there = not self.is_gone
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        try:
+            await self.write(chunk)
+            await asyncio.sleep(0)  # lets a hang-up that has already been read be seen
+            was_there = not self.is_gone
+            await self._put({"type": "http.response.body", "body": b"", "more_body": False})
+        except ClientGoneError:
+            return False
         return was_there
+
+    async def _put(self, message: AsgiMessage) -> None:
+        """Send a message; a connection that the client closed meanwhile is an ordinary end, and no fault of the server.
+
+        uvloop says with a RuntimeError that a connection is closed whose end the protocol has not been told of yet.
+        """
+        if self._is_cut:
+            raise ClientGoneError
+        try:
+            await self._send(message)
+        except (OSError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "closed" not in str(error):
+                raise
+            self._is_cut = True
+            raise ClientGoneError from error
 
     async def _wait_until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -42,7 +42,11 @@ class TurnHandler:
             waiter = await self.service.begin_turn(session_id, self._complete(call, exchange), response_id)
             exchange.call_when_gone(waiter.hang_up)
             answer = self._stream if call.wants_stream else self._reply
-            await answer(exchange, call, waiter)
+            try:
+                await answer(exchange, call, waiter)
+            except ClientGoneError:
+                waiter.hang_up()  # a write may meet the closed connection before the watch does
+                raise
 
     @staticmethod
     def _complete(call: AgentCall, exchange: Exchange) -> TurnRequest:
@@ -87,7 +91,8 @@ class TurnHandler:
             self.service.count_error(explained)
             await exchange.finish(stream.fail(tell_caller(explained, exchange)))
             return
-        await _start_stream(exchange)
+        with contextlib.suppress(ClientGoneError):  # the last part meets the closed connection as well
+            await _start_stream(exchange)
         waiter.close(was_written=await exchange.finish(body))
 
 
@@ -101,6 +106,7 @@ def build_context(service: SessionService, session_id: str) -> ParseContext:
     """Gather what a dialect may know beyond the body."""
     return ParseContext(
         decode_token=service.decode_token,
+        spell_token=service.spell_token,
         forward_fields=service.config.engine.forward_field,
         on_image=service.config.history.on_image,
         find_reply=partial(service.find_reply, session_id),

@@ -100,6 +100,7 @@ class TurnInFlight:
         self._spawn = spawn
         self._waiters: list[Waiter] = []
         self._ready = asyncio.Event()
+        self._rendered = asyncio.Event()
         self._timer: asyncio.Task[None] | None = None
         self.held_bytes = 0
         """What the turn takes in memory, as its session counts it."""
@@ -146,6 +147,17 @@ class TurnInFlight:
         """A client left: without any other the turn is kept for the reconnect grace."""
         if self.state in ABANDONABLE and not self.has_waiters and self._timer is None:
             self._timer = self._spawn("reconnect_grace", self._expire())
+
+    def note_prompt(self, prompt_tokens: int) -> None:
+        """The prompt is rendered: its length goes to every client, those included that joined before."""
+        self.prompt_tokens = prompt_tokens
+        for waiter in self._waiters:
+            waiter.prompt_tokens = prompt_tokens
+        self._rendered.set()
+
+    async def wait_until_rendered(self) -> None:
+        """Wait until the prompt is rendered, or the turn is over."""
+        await self._rendered.wait()
 
     async def wait_for_client(self) -> None:
         """Wait until a client is ready for the reply."""
@@ -248,6 +260,7 @@ class TurnInFlight:
         self.state = state
 
     def _leave(self) -> None:
+        self._rendered.set()
         self._stop_timer()
         self.entry.remove_in_flight(self)
         self.entry.touch()

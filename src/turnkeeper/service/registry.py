@@ -101,6 +101,10 @@ class Registry:
             return None
         return None if session_id in self._deleted else session_id
 
+    def discard(self, entry: SessionEntry) -> None:
+        """Forget a session as if it had never been: its id may be used again."""
+        self._entries.pop(entry.id, None)
+
     def remove(self, entry: SessionEntry, now: float) -> None:
         """Forget a session and everything about it but that its id was used."""
         if self._entries.pop(entry.id, None) is not None:

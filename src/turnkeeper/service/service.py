@@ -327,8 +327,20 @@ class SessionService:
             self._memory.check_room()
             self._registry.check_room(self._clock.now())
             self._open(unused, NewSession())
-        with self._use(session_id) as entry:
-            return await self._turns.begin(entry, request, response_id)
+        try:
+            with self._use(session_id) as entry:
+                return await self._turns.begin(entry, request, response_id)
+        except Exception:
+            if unused is not None:
+                self._discard(unused)
+            raise
+
+    def _discard(self, session_id: SessionId) -> None:
+        """Forget a session whose first turn was refused, unless another request uses it; a next turn may open it."""
+        entry = self._registry.find(session_id, self._clock.now())
+        if entry is not None and entry.is_idle and not len(entry.session.forest):
+            self._registry.discard(entry)
+            self._close(entry, "its first turn was refused")
 
     def draw_hex(self) -> str:
         """32 random hex digits, for an id that nobody can guess."""
@@ -337,6 +349,10 @@ class SessionService:
     def decode_token(self, token_id: int) -> str:
         """The text of one token id."""
         return self._renderer.tokenizer.decode(freeze_ids([token_id]))
+
+    def spell_token(self, token_id: int) -> bytes:
+        """The bytes of one token id, which may be part of a character."""
+        return self._renderer.tokenizer.spell(token_id)
 
     async def count_tokens(self, session_id: str, request: TurnRequest) -> int:
         """How many tokens the prompt of a turn would have; nothing changes.

@@ -93,6 +93,7 @@ class TurnService:
             await entry.wait_until_recorded()  # the request may go on from the turn that is being recorded
             resolved = resolve_request(request, entry.settings.pins, entry.session)
         if waiter is not None:
+            await waiter.wait_until_rendered()
             return waiter
         self._drain.check("turns")
         pending = entry.session.begin(resolved.request, at=entry.clock.unix(), query=resolved.query)
@@ -106,7 +107,7 @@ class TurnService:
                 return waiter  # it was given up while its prompt was rendered, and its clients know why
             turn.fail(error if isinstance(error, Exception) else SessionClosedError("the server is stopping"))
             raise
-        turn.prompt_tokens = waiter.prompt_tokens = plan.prompt_tokens
+        turn.note_prompt(plan.prompt_tokens)
         if not turn.is_over:
             task = turn.start(self._run(turn, plan))
             self._tasks.add(task)

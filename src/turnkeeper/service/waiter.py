@@ -100,6 +100,11 @@ class Waiter:
         elif self._recorded is not None and self.is_connected:
             self.deliver(self._recorded, render(self._recorded.reply))
 
+    async def wait_until_rendered(self) -> None:
+        """Wait until the length of the prompt is known, or the turn is over."""
+        if self._turn is not None:
+            await self._turn.wait_until_rendered()
+
     async def wait(self) -> bytes:
         """The response; ``expect`` comes first.
 

@@ -84,6 +84,7 @@ class ChatDialect:
             wants_usage=get_flag(options, "include_usage"),
             wants_logprobs=get_flag(body, "logprobs"),
             decode_token=context.decode_token,
+            spell_token=context.spell_token or (lambda token_id: context.decode_token(token_id).encode()),
         )
         return ChatCall(request=request, wants_stream=get_flag(body, "stream"), form=form)
 

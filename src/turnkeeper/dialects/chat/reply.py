@@ -1,5 +1,6 @@
 """A reply as a chat completion: its message, why it ended, what it cost. Pure."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from turnkeeper.core.turn import FinishReason
@@ -19,6 +20,8 @@ class ReplyForm:
     wants_logprobs: bool
     """Whether the reply lists each token with its log-probability."""
     decode_token: DecodeToken
+    spell_token: Callable[[int], bytes]
+    """The bytes of one token id: of a token that is part of a character, those that its text cannot show."""
 
     def build_logprobs(self, reply: AgentReply) -> JsonObject | None:
         """Build the sampled tokens with their texts and log-probabilities; None where the request wants none."""
@@ -34,8 +37,8 @@ class ReplyForm:
         }
 
     def _build_token(self, token_id: int, logprob: float) -> JsonObject:
-        text = self.decode_token(token_id)
-        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+        text, spelled = self.decode_token(token_id), self.spell_token(token_id)
+        return {"token": text, "logprob": logprob, "bytes": list(spelled)}
 
 
 def build_completion(reply: AgentReply, form: ReplyForm) -> JsonObject:

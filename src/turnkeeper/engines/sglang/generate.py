@@ -122,9 +122,10 @@ class StreamedReply:
     Chunks repeat everything so far, or hold only what is new where the server was started so; the counts tell which.
     """
 
-    def __init__(self, url: str) -> None:
-        """Begin with nothing."""
+    def __init__(self, url: str, prompt_tokens: int) -> None:
+        """Begin with nothing; an error about the length names ``prompt_tokens``."""
         self._url = url
+        self._prompt_tokens = prompt_tokens
         self._pieces: list[TokenIds] = []
         self._pairs: list[object] = []
         self._count = 0
@@ -138,7 +139,7 @@ class StreamedReply:
         """
         reply = parse_reply(data, self._url)
         if "error" in reply.value:
-            raise build_stream_error(reply.value["error"], self._url)
+            raise build_stream_error(reply.value["error"], self._url, self._prompt_tokens)
         meta = expect_object(reply.value.get("meta_info"), "meta_info", self._url)
         outer = reply.value.get("output_ids")
         ids = read_ids(cast(list[object], outer) if isinstance(outer, list) else [], self._url)
@@ -173,7 +174,7 @@ class StreamedReply:
         return JsonReply(value=value, payloads=last.payloads, is_strict=last.is_strict)
 
 
-def build_stream_error(error: object, url: str, prompt_tokens: int = 0) -> TurnkeeperError:
+def build_stream_error(error: object, url: str, prompt_tokens: int) -> TurnkeeperError:
     """What an error event means; one about the length names ``prompt_tokens``."""
     fields = cast(JsonObject, error) if isinstance(error, dict) else {"message": str(error)}
     code = fields.get("code")
@@ -242,7 +243,7 @@ class SglangGenerateEngine(SglangEngine):
 
     async def _stream(self, request: GenerateRequest, on_ids: IdsSink) -> JsonReply:
         body, headers = render_generate_body(request, is_stream=True), render_headers(request)
-        grown = StreamedReply(self.url)
+        grown = StreamedReply(self.url, len(request.prompt_ids))
         async for data in stream_events(self._client, f"{self.url}/generate", body, headers, request):
             if len(ids := grown.feed(data)):
                 on_ids(ids)

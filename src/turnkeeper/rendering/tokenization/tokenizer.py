@@ -15,8 +15,12 @@ from turnkeeper.core.tokens import NO_TOKENS, TokenIds
 from turnkeeper.errors import ConfigError
 from turnkeeper.rendering.tokenization.encoder import Encoder, FallbackEncoder, HuggingFaceEncoder
 from turnkeeper.rendering.tokenization.length import LengthBound, TextTooLongError, find_bound
+from turnkeeper.rendering.tokenization.spelling import spell_token
 
 _SPACED = " a b"
+
+_BROKEN = "\ufffd"
+"""Stands in a text for bytes that are no character."""
 
 
 class Tokenizer:
@@ -93,6 +97,14 @@ class Tokenizer:
     def decode_list(self, ids: list[int]) -> str:
         """Return the text of ids in a list, as ``decode`` does; for a few ids building an array would cost more."""
         return self._inner.decode(ids, skip_special_tokens=False)
+
+    def spell(self, token_id: int) -> bytes:
+        """Return the bytes that an id stands for: of a token that is part of a character, those of its part."""
+        text = self.decode_list([token_id])
+        if _BROKEN not in text:
+            return text.encode()
+        token = self._inner.id_to_token(token_id)
+        return text.encode() if token is None else spell_token(token, text)
 
     def normalize(self, text: str) -> str:
         """Return a text as the tokenizer normalizes it (to NFC, for some), which is what decoding its ids gives."""
