@@ -224,6 +224,20 @@ async def test_what_fails_for_want_of_an_engine_fits_the_schema_of_errors() -> N
                 check_reply(call.method, call.path, reply)
 
 
+async def test_what_a_stopping_server_says_fits_its_schema() -> None:
+    async with running_site() as site:
+        await site.service.drain()
+        for call, status in (
+            (Call(method="GET", path="/health"), 503),
+            (Call(method="HEAD", path="/health"), 503),
+            (Call(method="POST", path="/sessions"), 503),
+            (Call(method="GET", path="/sessions"), 200),
+        ):
+            reply = await send(site, call, "0" * 32)
+            assert reply.status == status
+            check_reply(call.method, call.path, reply)
+
+
 # 5: bodies.
 
 

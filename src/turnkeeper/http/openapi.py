@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Protocol
 
@@ -36,6 +36,8 @@ class Operation:
     """The type of the reply; empty where it has no body."""
     status: int = 200
     """The status of a success."""
+    other_statuses: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Further statuses under which the same reply comes, each with a sentence on what it means."""
     body: str | None = None
     """The name of the body's schema; None where no body is read."""
     is_body_required: bool = False
@@ -119,17 +121,18 @@ def _describe(method: str, route: DescribedRoute, operation: Operation) -> JsonO
 
 
 def _describe_responses(method: str, route: DescribedRoute, operation: Operation) -> JsonObject:
-    success: JsonObject = {"description": operation.reply}
+    content: JsonObject = {}
     if operation.media_type and method != "HEAD":
         schema = refer(operation.schema) if operation.schema else {"type": "string"}
-        success["content"] = {operation.media_type: {"schema": schema}}
-        if operation.streams:
-            success["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+        streamed = {"text/event-stream": {"schema": {"type": "string"}}} if operation.streams else {}
+        content = {"content": {operation.media_type: {"schema": schema}, **streamed}}
+    meanings = {operation.status: operation.reply, **operation.other_statuses}
+    replies = {str(status): {"description": meaning, **content} for status, meaning in meanings.items()}
     statuses = {*operation.fails, 500, *((400, 413, 415) if operation.body else ())}
     statuses |= {401, 403} if route.rights[method] is not Right.OPEN else set[int]()
     statuses |= {404} if "{session_id}" in route.path else set[int]()
     failures = {str(status): _describe_failure(status, method, operation.error) for status in sorted(statuses)}
-    return {str(operation.status): success, **failures}
+    return {**failures, **replies}
 
 
 def _describe_failure(status: int, method: str, error: str) -> JsonObject:
@@ -150,7 +153,7 @@ _PHRASES: Mapping[int, str] = {
     429: "A limit of the server is reached",
     500: "The server failed, and its log says why",
     502: "An engine refused the call, gave a broken reply, or was not there",
-    503: "The engines are paused, or the turn was aborted",
+    503: "The server is stopping, the engines are paused, or the turn was aborted",
     504: "An engine gave no answer in time",
-    529: "The engines are paused, or the turn was aborted",
+    529: "The server is stopping, the engines are paused, or the turn was aborted",
 }

@@ -4,7 +4,7 @@ from turnkeeper.dialects import Dialect
 from turnkeeper.errors import EnginePausedError
 from turnkeeper.http.openapi import Operation
 
-CREATE_SESSION = Operation(reply="The session is open.", schema="SessionCreated", body="NewSession", fails=(429,))
+CREATE_SESSION = Operation(reply="The session is open.", schema="SessionCreated", body="NewSession", fails=(429, 503))
 LIST_SESSIONS = Operation(reply="A page of sessions.", schema="SessionPage", query=("limit", "after"), fails=(400,))
 GET_SESSION = Operation(reply="The session.", schema="Session", query=("rows",))
 DELETE_SESSION = Operation(reply="The session has ended.", status=204, media_type="")
@@ -14,7 +14,9 @@ COLLECT_SAMPLES = Operation(
 LIST_MODELS = Operation(reply="The models that the server knows by name.", schema="ModelList", error="ModelError")
 GET_MODEL = Operation(reply="The model; every name is one.", schema="Model", error="ModelError")
 PROBE = Operation(reply="There is a server, and the session if the path names one.", schema="Status")
-HEALTH = Operation(reply="The server serves.", schema="Health")
+HEALTH = Operation(
+    reply="The server serves.", schema="Health", other_statuses={503: "The server is stopping: send it nothing new."}
+)
 METRICS = Operation(reply="The metrics.", media_type="text/plain")
 PAUSE_ENGINES = Operation(
     reply="New turns are held back.",

@@ -185,7 +185,7 @@ SCHEMAS: Mapping[str, JsonObject] = {
     "Health": build_object(
         "The state of the server; without the server's key, where it has one, the first three members.",
         {
-            "status": {"const": "ok"},
+            "status": {"enum": ["ok", "draining"]},
             "session_server_instance_id": TEXT,
             "engine": _ENGINE_STATE,
             "engines": build_list(_ENGINE),
