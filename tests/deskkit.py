@@ -1,4 +1,5 @@
-"""How each command-line agent is set up: a user without settings, in front of one session.
+"""How each command-line agent, and each program of the guide to SDKs, is set up: a user without settings, in front of
+one session.
 
 ::
 
@@ -11,6 +12,8 @@ client that is not installed skips the test.
 
 import json
 import os
+import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +24,7 @@ from clientkit import Run, run_process
 from httpkit import Site
 
 ROOT = Path(__file__).parent.parent
+SDK_GUIDE = ROOT / "docs" / "guides" / "agent-sdks.md"
 CLIENTS = Path(os.environ.get("TURNKEEPER_CLIENTS", ROOT / ".clients"))
 LIMIT_S = 120
 """How long one command may take."""
@@ -70,14 +74,14 @@ def open_claude_code(run: Run, folder: Path) -> Desk:
         "DISABLE_AUTOUPDATER": "1",
         "IS_SANDBOX": "1",
     }
-    return _open("claude-code", "claude", folder, environment, "--permission-mode", "bypassPermissions")
+    return _open_npm("claude-code", "claude", folder, environment, "--permission-mode", "bypassPermissions")
 
 
 def open_codex(run: Run, folder: Path) -> Desk:
     """Codex with its ``config.toml``."""
     flags = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
     settings = folder / "home" / ".codex"
-    desk = _open("codex", "codex", folder, {"TURNKEEPER_KEY": "none", "CODEX_HOME": str(settings)}, *flags)
+    desk = _open_npm("codex", "codex", folder, {"TURNKEEPER_KEY": "none", "CODEX_HOME": str(settings)}, *flags)
     settings.mkdir()
     (settings / "config.toml").write_text(
         'model = "policy"\nmodel_provider = "turnkeeper"\nmodel_context_window = 100000\n'
@@ -90,7 +94,7 @@ def open_codex(run: Run, folder: Path) -> Desk:
 def open_qwen_code(run: Run, folder: Path) -> Desk:
     """qwen-code, set up by its environment alone."""
     environment = {"OPENAI_BASE_URL": f"{run.url}/v1", "OPENAI_API_KEY": "none", "OPENAI_MODEL": "policy"}
-    return _open("qwen-code", "qwen", folder, environment, "--yolo", "--auth-type", "openai")
+    return _open_npm("qwen-code", "qwen", folder, environment, "--yolo", "--auth-type", "openai")
 
 
 def open_opencode(
@@ -120,13 +124,13 @@ def open_opencode(
         **settings,
     }
     file.write_text(json.dumps(pinned))
-    return _open("opencode", "opencode", folder, environment, "--model", "turnkeeper/policy")
+    return _open_npm("opencode", "opencode", folder, environment, "--model", "turnkeeper/policy")
 
 
 def open_pi(run: Run, folder: Path, *, context_window: int = 100000, inputs: Sequence[str] = ("text",)) -> Desk:
     """Pi with its ``models.json``."""
     environment = {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1"}
-    desk = _open("pi", "pi", folder, environment, "--provider", "turnkeeper", "--model", "policy")
+    desk = _open_npm("pi", "pi", folder, environment, "--provider", "turnkeeper", "--model", "policy")
     settings = folder / "home" / ".pi" / "agent"
     settings.mkdir(parents=True)
     provider = {
@@ -139,11 +143,42 @@ def open_pi(run: Run, folder: Path, *, context_window: int = 100000, inputs: Seq
     return desk
 
 
-def _open(name: str, program: str, folder: Path, environment: Mapping[str, str], *flags: str) -> Desk:
+SDKS: dict[str, tuple[str, str, str]] = {
+    "ai-sdk": ("Vercel AI SDK", "js", "agent.mjs"),
+    "google-adk": ("Google ADK", "python", "agent.py"),
+    "crewai": ("CrewAI", "python", "agent.py"),
+}
+"""The SDKs of the guide: its heading, and the language and file of its program."""
+
+
+def read_sdk_guide(name: str, language: str) -> str:
+    """The first block of code in this language that the guide has under the SDK's heading."""
+    section = SDK_GUIDE.read_text().split(f"\n## {SDKS[name][0]}\n")[1].split("\n## ")[0]
+    found = re.search(rf"^```{language}\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    assert found is not None, (name, language)
+    return found[1]
+
+
+def open_sdk(name: str, run: Run, folder: Path) -> Desk:
+    """The program that the guide gives for an SDK, as it stands there; its API is the run's mode."""
+    _, language, file = SDKS[name]
+    node = shutil.which("node") if language == "js" else None
+    path = Path(node) if node else CLIENTS / name / "bin" / "python"
+    desk = _open(name, path, folder, {"SESSION": run.url, "API": run.mode}, file)
+    (desk.work / file).write_text(read_sdk_guide(name, language))
+    if node:
+        (desk.work / "node_modules").symlink_to(CLIENTS / name / "node_modules")
+    return desk
+
+
+def _open_npm(name: str, program: str, folder: Path, environment: Mapping[str, str], *flags: str) -> Desk:
+    return _open(name, CLIENTS / name / "node_modules" / ".bin" / program, folder, environment, *flags)
+
+
+def _open(name: str, program: Path, folder: Path, environment: Mapping[str, str], *flags: str) -> Desk:
     if not (CLIENTS / name / ".installed").exists():
         pytest.skip(f"{name} is not installed: see what tests/clients/install.py said")
     for each in ("work", "home"):
         (folder / each).mkdir()
     (folder / "work" / "notes.txt").write_text("one\ntwo\n")
-    path = CLIENTS / name / "node_modules" / ".bin" / program
-    return Desk(program=path, folder=folder, environment=environment, flags=flags)
+    return Desk(program=program, folder=folder, environment=environment, flags=flags)

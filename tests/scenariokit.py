@@ -39,8 +39,11 @@ SUMMARY = re.compile(
     re.IGNORECASE,
 )
 """What harnesses ask of the user's side for a summary."""
-SUMMARIZER = re.compile(r"context summarization", re.IGNORECASE)
-"""What harnesses tell a summarizer, whom they show the conversation as one text, that it is."""
+SUMMARIZER = re.compile(
+    r"context summarization|structured summaries of agent|a conversation history between a user and an AI",
+    re.IGNORECASE,
+)
+"""What harnesses tell a summarizer, whom they show the conversation as one text, that it is, or that the text is."""
 
 Calls = Sequence[tuple[str, Mapping[str, Any]]]
 Step = Calls | Callable[[str], Calls] | str
@@ -103,7 +106,7 @@ class Scenarios:
         system = "".join(read_text(message) for message in body["messages"] if message["role"] == "system")
         if (
             name is None
-            or SUMMARIZER.search(system)
+            or SUMMARIZER.search(system + (users[-1] if users else ""))
             or (users and SUMMARY.search(users[-1]) and not KEY.search(users[-1]))
         ):
             return self.summary, [], False

@@ -27,6 +27,8 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "smolagents": ("smolagents[openai,toolkit]==1.26.0",),
     "strands": ("strands-agents[openai]==1.62.0",),
     "langchain": ("langchain==1.5.2", "langgraph==1.2.24", "langchain-openai==1.7.4", "langchain-anthropic==1.7.10"),
+    "google-adk": ("google-adk==2.13.0", "litellm==1.110.2"),
+    "crewai": ("crewai[anthropic]==1.15.30",),
 }
 NPM: dict[str, tuple[str, ...]] = {
     "claude-code": ("@anthropic-ai/claude-code@2.1.332",),
@@ -34,6 +36,13 @@ NPM: dict[str, tuple[str, ...]] = {
     "qwen-code": ("@qwen-code/qwen-code@0.24.4",),
     "opencode": ("opencode-ai@1.18.33",),
     "pi": ("@mariozechner/pi-coding-agent@0.73.1",),
+    "ai-sdk": (
+        "ai@7.0.173",
+        "@ai-sdk/openai@4.0.118",
+        "@ai-sdk/anthropic@4.0.105",
+        "@ai-sdk/openai-compatible@3.0.92",
+        "zod@4.6.7",
+    ),
 }
 
 
