@@ -25,8 +25,7 @@ Three options must be set; everything else has a default that works.
 turnkeeper serve --hf-checkpoint DIR --tito-model NAME --backend-url URL
 ```
 
-An option is a flag, an environment variable (`--gate-timeout` is `TURNKEEPER_GATE_TIMEOUT`) and a key of the TOML file
-that `--config` (or `TURNKEEPER_CONFIG`) names.
+An option is a flag, an environment variable and a key of the TOML file that `--config` (or `TURNKEEPER_CONFIG`) names.
 Flags win over the environment, that over the file, that over the defaults. `turnkeeper config show` prints each value
 with the place it came from, `turnkeeper config check` says whether they go together ([rules](rules.md)).
 
@@ -79,7 +78,8 @@ def _render_rule(rule: Rule) -> str:
 def _render_option(option: Option) -> str:
     value = f" {option.metavar}".replace("|", "\\|") if option.metavar else ""
     default = f"`{option.default_text}`" if option.default_text else ""
-    return f"| `{option.flag}{value}` | {default} | {option.help} | {option.when_to_change} |"
+    names = f"`{option.flag}{value}`<br>`{option.environment}`"
+    return f"| {names} | {default} | {option.help} | {option.when_to_change} |"
 
 
 def _render_choices(option: Option) -> str:

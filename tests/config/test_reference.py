@@ -1,7 +1,7 @@
 """The reference pages of options and rules.
 
 1. The files are what the declarations render.
-2. Every flag that is shown, with when to change it, every value and every rule is on its page.
+2. Every flag that is shown, with its variable and when to change it, every value and every rule is on its page.
 """
 
 from pathlib import Path
@@ -24,6 +24,7 @@ def test_a_page_is_what_the_declarations_render(name: str) -> None:
 def test_every_option_is_on_its_page() -> None:
     page = render_options()
     assert [option.flag for option in SHOWN_OPTIONS if f"| `{option.flag}" not in page] == []
+    assert [option.flag for option in SHOWN_OPTIONS if f"`{option.environment}` |" not in page] == []
     assert [option.flag for option in SHOWN_OPTIONS if f" {option.when_to_change} |" not in page] == []
     assert [
         value for option in SHOWN_OPTIONS if option.kind for value in option.choices if f"- `{value}`: " not in page
