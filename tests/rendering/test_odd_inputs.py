@@ -94,14 +94,14 @@ def test_inkling_writes_its_effort(effort: Any, line: str) -> None:
 
 @pytest.mark.parametrize("effort", ["huge", 2.0, True])
 def test_an_effort_that_inkling_has_not_is_refused(effort: Any) -> None:
-    with pytest.raises(TemplateError, match="no effort of Inkling"):
+    with pytest.raises(TemplateError, match="Inkling has no reasoning_effort"):
         standin("inkling").render([user("a")], [], {"reasoning_effort": effort})
 
 
 @pytest.mark.parametrize("family", ["qwen35", "minimax_m25", "deepseekv4", "inkling"])
 def test_arguments_that_a_format_cannot_write_are_refused(family: str) -> None:
     history = [user("a"), assistant("", call("look", "not JSON")), tool("b")]
-    with pytest.raises(TemplateError, match="no JSON object"):
+    with pytest.raises(TemplateError, match="not a JSON object"):
         standin(family).render(history, [], {})
 
 
@@ -257,7 +257,7 @@ def test_a_tag_that_comes_twice_stays_text() -> None:
 
 
 def test_a_template_that_is_no_jinja_is_refused_at_start() -> None:
-    with pytest.raises(ConfigError, match="no Jinja"):
+    with pytest.raises(ConfigError, match="not valid Jinja"):
         build("default", "{% for %}")
 
 

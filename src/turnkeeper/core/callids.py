@@ -40,7 +40,7 @@ def name_calls(message: Message, is_used: Callable[[str], bool], draw_bytes: Dra
 
     Args:
         message: the engine's, in canonical form.
-        is_used: whether an id is in use.
+        is_used: returns True for an id that is in use.
         draw_bytes: where randomness comes from.
     """
     calls: Sequence[JsonObject] = message.get("tool_calls") or ()

@@ -152,7 +152,7 @@ def _judge(forest: Forest, near: Near, query: Query) -> Cause:
 
 
 def _carries_replies(forest: Forest, query: Query) -> bool:
-    """Whether a reply stands in the request, as it was or, as its call ids say, in another form."""
+    """Return True when the request has a reply, in the stored form or, by its call ids, in another form."""
     given = {name for message in query.messages if message.role == "assistant" for name in _name_reply(message)}
     return bool(given) and any(
         name in given for turn in forest.turns for name in _name_reply(forest.segment(turn.id)[-1])

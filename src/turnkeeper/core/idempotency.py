@@ -34,11 +34,11 @@ class Answer(StrEnum):
     NEW = "new"
     """No equal request came before, so the request is sampled."""
     RESAMPLE = "resample"
-    """Asked before, and this is no retry: it is sampled again."""
+    """An equal request came before, and this one is not a retry, so it is sampled again."""
     JOIN = "join"
-    """It waits for a call in flight and gets its reply."""
+    """The request waits for a call in flight and gets the reply of that call."""
     REPLAY = "replay"
-    """It gets a stored reply."""
+    """The request gets a stored reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

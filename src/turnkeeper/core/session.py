@@ -80,7 +80,7 @@ class Session:
 
         Args:
             policy: how its history is read.
-            matcher: whether a replayed message is the stored one.
+            matcher: decides whether a replayed message is the stored one.
             turn_limit: the most turns it may have; None for no limit.
             at: Unix seconds.
         """

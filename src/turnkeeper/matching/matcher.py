@@ -1,4 +1,4 @@
-"""Matchers: whether a replayed message is the stored one.
+"""Matchers, which decide whether a replayed message is the stored one.
 
 A built-in matcher is the set of the kinds of difference that it accepts, so each accepts all that the one before it
 accepts. Of a reply that is known by its call ids some accept further kinds (``reply``). On a match the stored spelling
@@ -314,6 +314,6 @@ def load_matcher(selector: str, replies: ReplyRules = DEFAULT_RULES) -> Matcher:
 
 def _unusable(selector: str, why: str) -> ConfigError:
     return ConfigError(
-        f"--session-message-matcher {selector!r} is no matcher: {why}",
+        f"--session-message-matcher {selector!r} is not a matcher: {why}",
         hint=f"use one of {', '.join(MATCHERS)}, or package.module.function",
     )

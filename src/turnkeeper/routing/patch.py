@@ -65,7 +65,7 @@ def take_patch(
         held: the stored rows of the path's turns in order; only compared, so they may be left out where nobody
             counts changes. Where a turn holds all rows of its path, those before it are passed over.
         on_bad_rows: fail, or go on and name the first bad row.
-        kept: whether a whole payload replaces what is held.
+        kept: says whether a whole payload replaces the rows that are held.
 
     Raises:
         EngineProtocolError: no payload, not base64; or bad rows under ``OnBadRows.FAIL``, with the likely cause.

@@ -56,7 +56,7 @@ class MaskedPath:
     reasons_R: NDArray[np.uint8]
     """Shape [R]: why a sampled token is masked, as a code of ``MASK_REASONS``; 0 elsewhere."""
     sampled_R: NDArray[np.bool_]
-    """Shape [R]: whether the token was sampled."""
+    """Shape [R]; True where the token was sampled."""
 
     @property
     def first_prompt(self) -> int:

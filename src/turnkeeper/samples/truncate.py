@@ -41,7 +41,7 @@ def choose_cut(stretches: Sequence[Stretch], *, max_seq_len: int | None, past_tr
     Args:
         stretches: the path, laid out.
         max_seq_len: the budget in tokens, prompts and completions together; None for no budget.
-        past_truncation: whether to go on behind a turn that ended by length (``--sample-past-truncation``).
+        past_truncation: True to continue behind a turn that ended by length (``--sample-past-truncation``).
     """
     ended = [at for at, stretch in enumerate(stretches) if _ends_path(stretch)]
     first_end = ended[0] + 1 if ended else len(stretches)

@@ -65,9 +65,9 @@ def view_session(
     Args:
         session: only read.
         mismatches: by leaf, where they were computed.
-        with_messages: whether samples are to carry their messages (``save_debug_trajectory_data``).
+        with_messages: True when samples are to carry their messages (``save_debug_trajectory_data``).
         train_models: the models that are trained, by the names that agents ask for; empty for all.
-        is_evaluation: whether the session was opened as one.
+        is_evaluation: True when the session was opened for an evaluation.
     """
     forest = session.forest
     turns = forest.turns

@@ -52,7 +52,8 @@ def get_family(name: str) -> Family:
         near = difflib.get_close_matches(name, FAMILIES, n=3, cutoff=0.4)
         guess = f"did you mean {' or '.join(near)}? " if near else ""
         raise ConfigError(
-            f"--tito-model {name!r} is no family", hint=f"{guess}the families are {', '.join(sorted(FAMILIES))}"
+            f"--tito-model {name!r} names no model family",
+            hint=f"{guess}the families are {', '.join(sorted(FAMILIES))}",
         )
     return family
 

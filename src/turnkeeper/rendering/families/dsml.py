@@ -82,7 +82,7 @@ def _render_call(call: ToolCall) -> str:
     arguments: Any = call.arguments
     if not is_object(arguments):
         raise TemplateError(
-            f"the arguments of a call to {call.name!r} are no JSON object, and DSML has no other way to write them",
+            f"the arguments of a call to {call.name!r} are not a JSON object, and DSML has no other form for them",
             hint="send the arguments as the JSON text of an object",
         )
     parameters = "\n".join(_render_parameter(str(key), value) for key, value in arguments.items())

@@ -86,7 +86,7 @@ def _render_message(message: Message) -> str:
 def _render_call(call: ToolCall) -> str:
     if not is_object(call.arguments):
         raise TemplateError(
-            f"the arguments of a call to {call.name!r} are no JSON object",
+            f"the arguments of a call to {call.name!r} are not a JSON object",
             hint="send the arguments as the JSON text of an object",
         )
     name, arguments = _render_sorted(call.name), _render_sorted(call.arguments)
@@ -120,7 +120,7 @@ def _render_effort(chat_template_kwargs: Mapping[str, Any]) -> str:
     value: Any = _DEFAULT_EFFORT if given is None else _EFFORTS.get(given.strip()) if isinstance(given, str) else given
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 0.99:
         raise TemplateError(
-            f"reasoning_effort={given!r} is no effort of Inkling",
+            f"Inkling has no reasoning_effort={given!r}",
             hint=f"the efforts are {', '.join(_EFFORTS)}, or a number from 0 to 0.99",
         )
     spelled = "0" if value == 0 else str(float(value))

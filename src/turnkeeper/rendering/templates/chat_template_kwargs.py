@@ -50,7 +50,7 @@ def merge_server_kwargs(family: Family, given: Mapping[str, Any] | None) -> Json
         merged[name] = value
     for name in _RESERVED:
         if name in merged:
-            raise ConfigError(f"{name!r} is no chat template argument that can be set", hint=f"leave {name} out")
+            raise ConfigError(f"{name!r} cannot be set as a chat template argument", hint=f"leave {name} out")
     return merged
 
 

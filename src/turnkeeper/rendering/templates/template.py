@@ -78,7 +78,7 @@ class ChatTemplate:
             self._compiled = sandbox.from_string(source)
         except jinja2.TemplateError as error:
             raise ConfigError(
-                f"the chat template is no Jinja: {error}", hint="--chat-template-path names another one"
+                f"the chat template is not valid Jinja: {error}", hint="--chat-template-path names another one"
             ) from error
 
     def render(

@@ -99,7 +99,7 @@ class TemplateTextRenderer:
         return text[len(without) :]
 
     def render_generation_prompt(self, chat_template_kwargs: Mapping[str, Any]) -> str:
-        """How the template opens an assistant's message."""
+        """Render the generation prompt behind a user message."""
         return self._generation_prompts.render(chat_template_kwargs)
 
     def find_turn_end(self) -> str:
@@ -181,7 +181,7 @@ class HistoryTextRenderer:
         return text.removesuffix(self._history_format.render([_QUESTION], head, chat_template_kwargs))
 
     def render_generation_prompt(self, chat_template_kwargs: Mapping[str, Any]) -> str:
-        """How the template opens an assistant's message."""
+        """Render the generation prompt behind a user message."""
         return self._generation_prompts.render(chat_template_kwargs)
 
 

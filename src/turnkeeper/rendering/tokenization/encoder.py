@@ -86,7 +86,7 @@ class FallbackEncoder:
         return ids
 
     def forget(self, text: str) -> None:
-        """Keep a text no longer that came to nothing: encoding it once more would be in vain."""
+        """Drop a kept text whose ids were of no use, so that it is not encoded again for a comparison."""
         if self._kept is not None and self._kept.text == text:
             self._kept = None
 

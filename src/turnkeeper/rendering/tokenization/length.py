@@ -1,9 +1,9 @@
-"""How few tokens a text can have, known without encoding it.
+"""The least number of tokens that a text can have, computed without encoding it.
 
 A token stands for a piece of the vocabulary, and no piece is longer than the longest, so a text of N characters has at
 least N / (characters of the longest piece) tokens: what is far too long is refused at once, and nothing that fits ever
-is. That only holds where a tokenizer neither drops nor folds text, which is read off its parts; of any other nothing
-is known.
+is. This only holds where a tokenizer neither drops nor folds text, which its parts show; for any other tokenizer there
+is no bound.
 """
 
 import json
@@ -32,12 +32,12 @@ class TextTooLongError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthBound:
-    """What is known of a tokenizer's lengths."""
+    """The lengths that bound how few tokens a text can have."""
 
     longest_piece: int
     """Characters of the longest piece; of a byte-level tokenizer each stands for a byte."""
     composes: bool
-    """Whether characters are composed (NFC) first, so that a text may become shorter where it is not ASCII."""
+    """True when characters are composed (NFC) first, so that a text that is not ASCII may become shorter."""
     is_byte_level: bool
 
     def count_least(self, text: str) -> int:
@@ -80,7 +80,7 @@ def _list_parts(part: Any, inner: str) -> Iterable[JsonObject]:
 
 
 def _keeps_text(part: JsonObject) -> bool:
-    """Whether a normalizer makes no text shorter, composing aside."""
+    """Return True when a normalizer makes no text shorter, except by composing characters."""
     if part["type"] == "Replace":
         pattern = part["pattern"].get("String")
         return pattern is not None and len(part["content"]) >= len(pattern)
@@ -88,7 +88,7 @@ def _keeps_text(part: JsonObject) -> bool:
 
 
 def _keeps_splits(part: JsonObject) -> bool:
-    """Whether a pre-tokenizer drops nothing."""
+    """Return True when a pre-tokenizer drops no character."""
     if part["type"] in ("Split", "Punctuation"):
         return part["behavior"] in _KEEPING_SPLITS
     return part["type"] in ("ByteLevel", "Digits", "Metaspace", "UnicodeScripts")

@@ -64,8 +64,8 @@ class XmlToolFormat:
         arguments: Any = call.arguments
         if not is_object(arguments):
             raise TemplateError(
-                f"the arguments of a call to {call.name!r} are no JSON object, and the format has no other way to "
-                "write them",
+                f"the arguments of a call to {call.name!r} are not a JSON object, and the format has no other form for "
+                "them",
                 hint="send the arguments as the JSON text of an object",
             )
         parameters = (
