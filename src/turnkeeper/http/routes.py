@@ -6,12 +6,12 @@ A handler parses, calls the service and renders; what it raises becomes a respon
 from urllib.parse import parse_qs, quote
 
 from turnkeeper.access import refuse_reward
-from turnkeeper.dialects.jsonbody import encode_json, parse_optional_object
+from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.engines import RelayRequest
 from turnkeeper.headers import JSON_HEADERS
 from turnkeeper.http.bodies import MAX_PAGE, parse_forward, parse_page_size, parse_pause_request, parse_samples_request
 from turnkeeper.http.exchange import Exchange
-from turnkeeper.http.turns import read_turn_body
+from turnkeeper.http.reading import read_control_object, receive_turn_body
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.metrics.metrics import CONTENT_TYPE
 from turnkeeper.passthrough import OpenRoute, find_passage, parse_open_route
@@ -81,7 +81,7 @@ class Routes:
             path=quote(f"/{path}"),
             query=exchange.query,
             headers=exchange.header_items,
-            body=await read_turn_body(exchange, self._service),
+            body=await receive_turn_body(exchange, self._service),
             session_id=session_id,
         )
         with self._service.count_request():
@@ -122,7 +122,7 @@ class Routes:
         await _send_json(exchange, {"sessions": self._service.abort_all()})
 
     async def _read_object(self, exchange: Exchange) -> JsonObject:
-        return parse_optional_object(await exchange.read_body(self._service.config.limits.max_body_bytes))
+        return await read_control_object(exchange, self._service)
 
     def _check_session(self, exchange: Exchange) -> None:
         if "session_id" in exchange.path_params:

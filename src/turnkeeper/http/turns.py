@@ -14,12 +14,13 @@ from functools import partial
 
 from turnkeeper.core.turn import TurnRequest
 from turnkeeper.dialects import AgentCall, Dialect, ParseContext, ReplyStream, StreamStart
-from turnkeeper.dialects.jsonbody import encode_json, parse_object
+from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.errors import AuthenticationError, SessionNotFoundError
 from turnkeeper.headers import JSON_HEADERS, STREAM_HEADERS
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.failure import explain, tell_caller
 from turnkeeper.http.headers import read_marks, select_harness_headers, select_trace_headers
+from turnkeeper.http.reading import read_call
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.waiter import ClientGoneError, Waiter
 
@@ -34,12 +35,13 @@ class TurnHandler:
     async def answer(self, exchange: Exchange) -> None:
         """Answer one request."""
         session_id = find_session_id(exchange, self.service)
-        body = await read_turn_body(exchange, self.service)
+        read = await read_call(exchange, self.service, self.dialect, partial(build_context, self.service, session_id))
+        call = read.call
         with self.service.count_request():  # a place is taken once the body is there, not while it comes
-            call = self.dialect.parse_request(parse_object(body), build_context(self.service, session_id))
             exchange.watch(self.service.spawn)
             response_id = self.dialect.build_response_id(self.service.draw_hex())
-            waiter = await self.service.begin_turn(session_id, self._complete(call, exchange), response_id)
+            request = self._complete(call, exchange)
+            waiter = await self.service.begin_turn(session_id, request, response_id, read.query)
             exchange.call_when_gone(waiter.hang_up)
             answer = self._stream if call.wants_stream else self._reply
             try:
@@ -109,16 +111,8 @@ def build_context(service: SessionService, session_id: str) -> ParseContext:
         spell_token=service.spell_token,
         forward_fields=service.config.engine.forward_field,
         on_image=service.config.history.on_image,
-        find_reply=partial(service.find_reply, session_id),
+        find_reply=service.find_replies(session_id),
     )
-
-
-async def read_turn_body(exchange: Exchange, service: SessionService) -> bytes:
-    """Read the body of a turn, or of another call of an agent, up to the limit of those."""
-    limits = service.config.limits
-    limit_bytes = min(limits.max_turn_body_bytes, limits.max_body_bytes)
-    option = "--max-turn-body-bytes" if limit_bytes == limits.max_turn_body_bytes else "--max-body-bytes"
-    return await exchange.read_body(limit_bytes, option)
 
 
 def find_session_id(exchange: Exchange, service: SessionService) -> str:
@@ -153,7 +147,6 @@ class TokenCountHandler:
     async def answer(self, exchange: Exchange) -> None:
         """Answer one request."""
         session_id = find_session_id(exchange, self.service)
-        body = await read_turn_body(exchange, self.service)
-        call = self.dialect.parse_request(parse_object(body), build_context(self.service, session_id))
-        count = await self.service.count_tokens(session_id, call.request)
+        read = await read_call(exchange, self.service, self.dialect, partial(build_context, self.service, session_id))
+        count = await self.service.count_tokens(session_id, read.call.request, read.query)
         await exchange.respond(200, encode_json({"input_tokens": count}), JSON_HEADERS)

@@ -42,6 +42,20 @@ def plan_budget(*, prompt_tokens: int, asked_tokens: int | None, limit_tokens: i
     return Budget(max_tokens=left, asked_tokens=asked_tokens)
 
 
+def check_messages(said: int, limit_tokens: int | None) -> None:
+    """Refuse a conversation with more messages than tokens: each message that says something takes one at least.
+
+    Args:
+        said: how many messages say something.
+        limit_tokens: the most tokens of prompt and completion together; None for no limit.
+
+    Raises:
+        ContextLengthError: there are more.
+    """
+    if limit_tokens is not None and said > limit_tokens:
+        raise build_length_error(f"{said} tokens or more", said, limit_tokens)
+
+
 def build_length_error(found: str, prompt_tokens: int, limit_tokens: int) -> ContextLengthError:
     """The refusal of a prompt, in the words by which agents know that they must compact.
 

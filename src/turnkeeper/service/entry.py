@@ -16,7 +16,7 @@ from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.session import Session
 from turnkeeper.core.turn import Turn
 from turnkeeper.ids import SessionId, TurnId
-from turnkeeper.jsontypes import JsonObject
+from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.samples import Outcome
 from turnkeeper.service.footprint import (
     EVENT_BYTES,
@@ -142,6 +142,11 @@ class SessionEntry:
         fresh = islice(self.session.kept_tools, self._measured_tools, None)
         self._grow(Part.TOOLS, sum(map(measure_value, fresh)))
         self._measured_tools = len(self.session.kept_tools)
+
+    def find_reply(self, response_id: str) -> Message | None:
+        """The assistant message that was delivered under this id; None where none was. Any thread may ask."""
+        turn_id = self.by_response.get(response_id)
+        return None if turn_id is None else self.session.forest.get(turn_id).completion.message
 
     def note_written(self, turn_id: TurnId, *, was_written: bool) -> None:
         """Note that the reply of a turn was written to a client in full, or cut off."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
@@ -36,9 +36,9 @@ async def render_prompt(renderer: Renderer, pending: PendingTurn, limit_tokens: 
         RequestError: the family or its template refuses the messages.
     """
     work = partial(render_pending, renderer, pending, limit_tokens)
-    tools = count_characters(pending.request.tools) if pending.parent is None else 0
+    tools = pending.request.tools if pending.parent is None else ()
     limit = LARGE_CHARACTERS_FAST if renderer.tokenizer.is_fast else LARGE_CHARACTERS
-    if tools + count_characters(pending.appended) < limit:
+    if count_characters((pending.appended, tools), limit) < limit:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_POOL, work)
 
@@ -73,14 +73,16 @@ def join_prompt(pending: PendingTurn, prompt: Prompt) -> TokenIds:
     return join_ids([parent_ids[: len(parent_ids) - prompt.trim], prompt.ids])
 
 
-def count_characters(value: Any) -> int:
-    """About how much text messages or tools hold."""
+def count_characters(value: Any, enough: int) -> int:
+    """About how much text messages or tools hold; what is beyond enough is not counted."""
     if isinstance(value, str):
         return len(value)
-    if isinstance(value, Mapping):
-        fields = cast("Mapping[str, Any]", value)
-        return sum(len(name) + count_characters(field) for name, field in fields.items())
-    if isinstance(value, list | tuple):
-        items = cast("Sequence[Any]", value)
-        return sum(map(count_characters, items))
-    return 4 if value else 0
+    if not isinstance(value, Mapping | list | tuple):
+        return 4 if value else 0
+    inner = cast("Iterable[Any]", value.values() if isinstance(value, Mapping) else value)
+    counted = 0
+    for item in inner:
+        counted += 1 + count_characters(item, enough - counted)
+        if counted >= enough:
+            break
+    return counted

@@ -16,6 +16,7 @@ from turnkeeper.choices import HistoryKind, OnTruncated
 from turnkeeper.clock import Clock
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core import DropReason, HistoryPolicy, Ledger, Linear, Session, Tree, TurnRequest
+from turnkeeper.core.attach import Query
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.disclosure import list_hosts
 from turnkeeper.engines import Engine, EngineClient, EngineState, RelayReply, RelayRequest
@@ -283,17 +284,16 @@ class SessionService:
         """
         return self._registry.get(session_id, self._clock.now())
 
-    def find_reply(self, session_id: str, response_id: str) -> Message | None:
-        """The assistant message that the session delivered under this id; None where it delivered none.
+    def find_replies(self, session_id: str) -> Callable[[str], Message | None]:
+        """What finds an assistant message that the session delivered, by the id of its reply, in any thread; it gives
+        None where the session delivered none under that id.
 
         Raises:
             SessionNotFoundError: there is no such session, and a turn would not open it.
         """
         if self._find_creatable(session_id) is not None:
-            return None
-        entry = self.find_entry(session_id)
-        turn_id = entry.by_response.get(response_id)
-        return None if turn_id is None else entry.session.forest.get(turn_id).completion.message
+            return lambda _: None
+        return self.find_entry(session_id).find_reply
 
     async def describe(self, session_id: str, *, with_rows: bool = False, is_admin: bool = True) -> bytes:
         """The JSON of ``GET /sessions/{id}``; to others than the admin without addresses in what engines said."""
@@ -315,7 +315,9 @@ class SessionService:
 
     # Turns.
 
-    async def begin_turn(self, session_id: str, request: TurnRequest, response_id: str) -> Waiter:
+    async def begin_turn(
+        self, session_id: str, request: TurnRequest, response_id: str, query: Query | None = None
+    ) -> Waiter:
         """Begin a turn; see ``TurnService.begin``.
 
         Raises:
@@ -329,7 +331,7 @@ class SessionService:
             self._open(unused, NewSession())
         try:
             with self._use(session_id) as entry:
-                return await self._turns.begin(entry, request, response_id)
+                return await self._turns.begin(entry, request, response_id, query)
         except Exception:
             if unused is not None:
                 self._discard(unused)
@@ -354,7 +356,7 @@ class SessionService:
         """The bytes of one token id, which may be part of a character."""
         return self._renderer.tokenizer.spell(token_id)
 
-    async def count_tokens(self, session_id: str, request: TurnRequest) -> int:
+    async def count_tokens(self, session_id: str, request: TurnRequest, query: Query | None = None) -> int:
         """How many tokens the prompt of a turn would have; nothing changes.
 
         Raises:
@@ -363,9 +365,11 @@ class SessionService:
         limit_tokens, at = self.config.model.max_seq_len, self._clock.unix()
         if self._find_creatable(session_id) is not None:  # a turn would open it; to count, nothing has to be kept
             session = self._build_session(NewSession())
-            return await self._turns.count_tokens(session, request, at=at, limit_tokens=limit_tokens)
+            return await self._turns.count_tokens(session, request, at=at, limit_tokens=limit_tokens, query=query)
         with self._use(session_id) as entry:
-            return await self._turns.count_tokens(entry.session, request, at=at, limit_tokens=entry.limit_tokens)
+            return await self._turns.count_tokens(
+                entry.session, request, at=at, limit_tokens=entry.limit_tokens, query=query
+            )
 
     # Samples and the rest.
 

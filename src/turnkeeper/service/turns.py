@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.accounting import DropReason
+from turnkeeper.core.attach import Query, build_query
 from turnkeeper.core.idempotency import Answer
 from turnkeeper.core.session import Session
 from turnkeeper.core.tokens import TokenIds
@@ -26,7 +27,7 @@ from turnkeeper.fleet import EngineWatch
 from turnkeeper.generation import TurnOutcome, TurnRunner
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
-from turnkeeper.service.budget import choose_limit
+from turnkeeper.service.budget import check_messages, choose_limit
 from turnkeeper.service.drain import Drain
 from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.in_flight import TurnInFlight
@@ -40,6 +41,11 @@ logger = logging.getLogger("turnkeeper.turns")
 
 StoreTurn: TypeAlias = Callable[[SessionEntry, Turn], Awaitable[None]]
 """Makes a turn durable before it becomes visible; what it raises fails the turn and leaves the session as it was."""
+
+
+def count_said(query: Query) -> int:
+    """How many messages of a request say something."""
+    return sum(1 for message in query.messages if message.content or message.calls)
 
 
 async def keep_in_memory(entry: SessionEntry, turn: Turn) -> None:
@@ -75,23 +81,28 @@ class TurnService:
         self._store_turn = store_turn
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def begin(self, entry: SessionEntry, request: TurnRequest, response_id: str) -> Waiter:
+    async def begin(
+        self, entry: SessionEntry, request: TurnRequest, response_id: str, query: Query | None = None
+    ) -> Waiter:
         """Begin a turn, or join or repeat the one that the request is a retry of.
 
         Args:
             entry: the session.
             request: what the agent asks for.
             response_id: the id under which the reply is delivered, should the request be a turn of its own.
+            query: the request as the search sees it, where the caller has built it already.
 
         Raises:
             RequestError: what is refused without the engine: history, template, length, limits.
             SessionClosedError: the session takes no further turns.
             ServerDrainingError: the server is stopping, and the request is no retry.
         """
-        resolved = resolve_request(request, entry.settings.pins, entry.session)
+        query = build_query(request) if query is None else query
+        check_messages(count_said(query), self._choose_limit(entry.limit_tokens))
+        resolved = resolve_request(request, entry.settings.pins, entry.session, query)
         while (waiter := self._find_retried(entry, resolved)) is None and entry.is_recording:
             await entry.wait_until_recorded()  # the request may go on from the turn that is being recorded
-            resolved = resolve_request(request, entry.settings.pins, entry.session)
+            resolved = resolve_request(request, entry.settings.pins, entry.session, query)
         if waiter is not None:
             await waiter.wait_until_rendered()
             return waiter
@@ -229,7 +240,15 @@ class TurnService:
             recorded=RecordedReply(reply=reply, turn_id=turn.id),
         )
 
-    async def count_tokens(self, session: Session, request: TurnRequest, *, at: float, limit_tokens: int | None) -> int:
+    async def count_tokens(
+        self,
+        session: Session,
+        request: TurnRequest,
+        *,
+        at: float,
+        limit_tokens: int | None,
+        query: Query | None = None,
+    ) -> int:
         """The length of the prompt that a turn of this session would have; nothing changes.
 
         A prompt that is over the limit is counted too, unless it is so long that it need not be tokenized to know.
@@ -238,9 +257,11 @@ class TurnService:
             ContextLengthError: the prompt cannot but be over the limit.
             RequestError: what the turn would be refused for.
         """
-        pending = session.begin(request, at=at)
+        query, limit_tokens = build_query(request) if query is None else query, self._choose_limit(limit_tokens)
+        check_messages(count_said(query), limit_tokens)
+        pending = session.begin(request, at=at, query=query)
         session.abandon(pending, at=at)
-        prompt = await render_prompt(self._renderer, pending, self._choose_limit(limit_tokens))
+        prompt = await render_prompt(self._renderer, pending, limit_tokens)
         return len(join_prompt(pending, prompt))
 
     def abandon_all(self, entry: SessionEntry, reason: DropReason, error: TurnkeeperError) -> None:
