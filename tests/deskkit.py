@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from httpkit import Site
 ROOT = Path(__file__).parent.parent
 SDK_GUIDE = ROOT / "docs" / "guides" / "agent-sdks.md"
 CLIENTS = Path(os.environ.get("TURNKEEPER_CLIENTS", ROOT / ".clients"))
-LIMIT_S = 120
+LIMIT_S = 240
 """How long one command may take."""
 
 
@@ -97,9 +97,7 @@ def open_qwen_code(run: Run, folder: Path) -> Desk:
     return _open_npm("qwen-code", "qwen", folder, environment, "--yolo", "--auth-type", "openai")
 
 
-def open_opencode(
-    run: Run, folder: Path, *, context: int = 100000, inputs: Sequence[str] = ("text",), **settings: object
-) -> Desk:
+def open_opencode(run: Run, folder: Path, *, context: int = 100000, sees: bool = False, **settings: object) -> Desk:
     """Opencode with its settings pinned, so that it asks no host but the session's."""
     file = folder / "opencode.json"
     environment = {
@@ -107,8 +105,9 @@ def open_opencode(
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
     }
-    modalities = {"input": inputs, "output": ["text"]}
-    policy = {"limit": {"context": context, "output": 4000}, "attachment": "image" in inputs, "modalities": modalities}
+    policy: dict[str, object] = {"limit": {"context": context, "output": 4000}}
+    if sees:
+        policy |= {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": f"{run.url}/v1", "apiKey": "none"},
@@ -127,17 +126,20 @@ def open_opencode(
     return _open_npm("opencode", "opencode", folder, environment, "--model", "turnkeeper/policy")
 
 
-def open_pi(run: Run, folder: Path, *, context_window: int = 100000, inputs: Sequence[str] = ("text",)) -> Desk:
+def open_pi(run: Run, folder: Path, *, context_window: int = 100000, sees: bool = False) -> Desk:
     """Pi with its ``models.json``."""
     environment = {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1"}
     desk = _open_npm("pi", "pi", folder, environment, "--provider", "turnkeeper", "--model", "policy")
     settings = folder / "home" / ".pi" / "agent"
     settings.mkdir(parents=True)
+    policy: dict[str, object] = {"id": "policy", "contextWindow": context_window, "maxTokens": 4000}
+    if sees:
+        policy["input"] = ["text", "image"]
     provider = {
         "baseUrl": f"{run.url}/v1",
         "api": "openai-completions",
         "apiKey": "none",
-        "models": [{"id": "policy", "contextWindow": context_window, "maxTokens": 4000, "input": inputs}],
+        "models": [policy],
     }
     (settings / "models.json").write_text(json.dumps({"providers": {"turnkeeper": provider}}))
     return desk

@@ -84,7 +84,6 @@ async def test_tools_that_are_searched_for_extend_the_path(family: str, tmp_path
 
 
 PLACEHOLDER = "[image omitted: this model reads text only]"
-SEES = ["text", "image"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +115,14 @@ CLIENTS = {
     ),
     "opencode": Client(
         api="chat",
-        open_desk=partial(open_opencode, inputs=SEES),
+        open_desk=partial(open_opencode, sees=True),
         begin=("run",),
         resume=("run", "--continue"),
         look=("read", "filePath"),
     ),
     "pi": Client(
         api="chat",
-        open_desk=partial(open_pi, inputs=SEES),
+        open_desk=partial(open_pi, sees=True),
         begin=("-p",),
         resume=("--continue", "-p"),
         look=("read", "path"),
