@@ -634,6 +634,18 @@ def spoil(row: int) -> Callable[[GenerateRequest], Any]:
     return answer
 
 
+async def test_runs_of_equal_rows_are_marked_and_kept() -> None:
+    ids = list(range(1, 60))
+
+    async def repeat(request: GenerateRequest) -> Generation:
+        rows = np.tile(np.array([[[1, 2], [3, 4]]], dtype=np.int32), (len(PROMPT) + len(ids) - 1, 1, 1))
+        return reply_to(request, ids, routed_experts=encode_payload(rows).encode())
+
+    completion = (await Desk(repeat).start(rows=RowsRequest(start_len=None, held_rows=0))).completion
+    assert completion.rows is not None
+    assert completion.marks["rows_equal"] == len(completion.rows) - 1 == len(PROMPT) + len(ids) - 2
+
+
 async def test_bad_rows_fail_the_turn_or_are_marked() -> None:
     asked = RowsRequest(start_len=0, held_rows=0)
     with pytest.raises(EngineProtocolError, match="row 7"):

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from samples.builders import Story
 from turnkeeper.core import DropReason
 from turnkeeper.core.event import SessionOpened, TokensDropped
 from turnkeeper.core.policy import Linear
@@ -51,3 +52,12 @@ def test_a_gauge_is_read_when_it_is_asked_for() -> None:
     metrics.watch("turnkeeper_sessions", lambda: values.pop(0))
     assert read_value(metrics, "turnkeeper_sessions") == 3
     assert read_value(metrics, "turnkeeper_sessions") == 5
+
+
+def test_equal_rows_are_counted_over_all_turns() -> None:
+    metrics, story = Metrics(), Story()
+    turn = story.say([1], [2, 3], marks={"rows_equal": 7})
+    story.say([4], [5], after=turn, marks={"rows_equal": 9})
+    for event in story.session.events:
+        metrics.record(event)
+    assert read_value(metrics, "turnkeeper_equal_rows_total") == 16

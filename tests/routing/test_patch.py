@@ -16,6 +16,7 @@ from routing.builders import SHAPE, build_ids, build_rows, encode_ids
 from turnkeeper.choices import OnBadRows, RowsKept
 from turnkeeper.errors import AssemblyError, EngineProtocolError
 from turnkeeper.routing import RowFault, assemble_rows, join_patches, plan_rows, take_patch
+from turnkeeper.routing.patch import count_equal
 
 # A parent of 6 tokens holds rows 0..5; its child adds a prompt of 3 and a completion of 2: rows 5..10.
 WHOLE = build_ids(10)
@@ -221,3 +222,30 @@ def test_rows_of_a_path_are_those_of_the_call_that_sampled(turns: list[tuple[int
     whole = assemble_rows(patches, lengths)
     assert whole.experts_RLK[:, 0, 0].tolist() == [call % 7 for call in owner]
     assert len(whole) == len(tokens) - 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "equal"),
+    [
+        ([], 0),
+        ([1], 0),
+        ([1] * 31, 0),
+        ([1] * 32, 31),
+        ([1] * 90, 89),
+        ([1, 2] * 40, 0),
+        ([1] * 31 + [2] * 31, 0),
+        ([1] * 32 + [2] * 31 + [3] * 33, 31 + 32),
+        ([1] * 32 + [2] + [1] * 32, 31 + 31),
+        (list(range(90)), 0),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32])
+def test_repeats_are_counted_in_long_runs_of_equal_rows(rows: list[int], equal: int, dtype: type) -> None:
+    one = np.array([[[row, 99], [98, row]] for row in rows], dtype=dtype).reshape(-1, 2, 2)
+    assert count_equal(one) == equal
+
+
+def test_rows_that_differ_in_one_choice_are_not_equal() -> None:
+    rows = np.zeros((50, 48, 8), dtype=np.uint8)
+    rows[np.arange(50), 47, 7] = np.arange(50)
+    assert count_equal(rows) == 0

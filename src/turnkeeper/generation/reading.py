@@ -174,6 +174,8 @@ class PieceReader:
         marks: dict[str, Any] = {}
         if joined.patch is not None and joined.patch.changed_rows:
             marks["rows_changed"] = joined.patch.changed_rows
+        if joined.patch is not None and joined.patch.equal_rows:
+            marks["rows_equal"] = joined.patch.equal_rows
         if joined.patch is not None and joined.patch.bad is not None:
             bad = joined.patch.bad
             marks |= {"bad_rows_from": bad.row, "bad_rows": f"{bad.fault}: {bad.detail}"}

@@ -57,6 +57,7 @@ METRICS: tuple[MetricRow, ...] = (
     _counter(
         "turnkeeper_rewritten_replies", "Turns that go on from a reply that came back rewritten, by kind.", "kind"
     ),
+    _counter("turnkeeper_equal_rows", "Routing rows that repeat the row before them, in runs of 32 or more."),
     _counter("turnkeeper_errors", "Requests that ended in an error, by its code.", "code"),
     _counter("turnkeeper_limits_reached", "Requests refused because the server has all it may have.", "limit"),
     _counter("turnkeeper_task_failures", "Failures of background tasks, by kind.", "task"),

@@ -59,6 +59,8 @@ class Metrics:
                 self.count("turnkeeper_tokens_sampled", len(completion.ids))
                 for name in completion.marks.get("dropped_fields", ()):
                     self.count("turnkeeper_fields_dropped", field=self._label_field(name))
+                if equal_rows := completion.marks.get("rows_equal", 0):
+                    self.count("turnkeeper_equal_rows", equal_rows)
                 for kind in turn.rewrite.kinds if turn.rewrite else ():
                     self.count("turnkeeper_rewritten_replies", kind=str(kind))
                 self._metrics["turnkeeper_turn_seconds"].observe(max(0.0, turn.committed_at - turn.begun_at))

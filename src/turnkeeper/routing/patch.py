@@ -16,8 +16,10 @@ since they are those of the forward that sampled their token; a payload that cov
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnkeeper.choices import OnBadRows, RowsKept
 from turnkeeper.errors import AssemblyError, EngineProtocolError
@@ -27,6 +29,9 @@ from turnkeeper.routing.held import HeldRows
 from turnkeeper.routing.request import RowsRequest
 from turnkeeper.routing.rows import RoutingRows, choose_dtype, join_rows
 from turnkeeper.routing.shape import RoutingShape
+
+RUN_ROWS = 32
+"""So many equal rows one after another are a run: an engine that captures nothing repeats its last row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,9 @@ class Patch:
     """The row of the path that ``rows`` begins with."""
     bad: BadRow | None
     """The first row that cannot be right, counted in the path; only under ``OnBadRows.MASK``."""
+    equal_rows: int = 0
+    """How many of the rows repeat the row before them in a run of `RUN_ROWS` equal rows or more: hardly a model's own
+    choices."""
     changed_rows: int
     """The number of held rows for which the payload has other ids; 0 for an increment, which covers none of them."""
 
@@ -102,7 +110,27 @@ def _read_rows(opened: OpenPayload, first: int, start: int, held: HeldRows) -> P
     repeated = find_repeated(experts_RLK[: bad.row - start if bad else None])
     if repeated:
         bad = replace(repeated, row=start + repeated.row)
-    return Patch(rows=RoutingRows(experts_RLK=experts_RLK), start=start, bad=bad, changed_rows=changed)
+    return Patch(
+        rows=RoutingRows(experts_RLK=experts_RLK),
+        start=start,
+        bad=bad,
+        changed_rows=changed,
+        equal_rows=count_equal(experts_RLK),
+    )
+
+
+def count_equal(experts_RLK: NDArray[np.integer[Any]]) -> int:
+    """How many rows repeat the row before them, counted in runs of at least `RUN_ROWS` equal rows."""
+    rows = len(experts_RLK)
+    if rows < RUN_ROWS:
+        return 0
+    flat = np.ascontiguousarray(experts_RLK).reshape(rows, -1)
+    whole = flat.view(np.dtype((np.void, flat.shape[1] * flat.itemsize)))[:, 0]
+    repeats = np.flatnonzero(whole[1:] == whole[:-1])
+    if len(repeats) < RUN_ROWS - 1:
+        return 0
+    runs = np.split(repeats, np.flatnonzero(np.diff(repeats) > 1) + 1)
+    return sum(len(run) for run in runs if len(run) >= RUN_ROWS - 1)
 
 
 def join_patches(pieces: Sequence[Patch]) -> Patch:
@@ -122,6 +150,7 @@ def join_patches(pieces: Sequence[Patch]) -> Patch:
         start=pieces[0].start,
         bad=next((piece.bad for piece in pieces if piece.bad), None),
         changed_rows=sum(piece.changed_rows for piece in pieces),
+        equal_rows=sum(piece.equal_rows for piece in pieces),
     )
 
 
