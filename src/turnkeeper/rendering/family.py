@@ -96,7 +96,7 @@ class HistoryFormat(Protocol):
         Args:
             messages: the messages to render; neighbouring tool results are all among them.
             earlier: the messages before them, needed only to find the calls that tool results answer.
-            arguments: the effective template arguments.
+            chat_template_kwargs: the effective arguments for the chat template.
         """
         ...
 
@@ -112,7 +112,7 @@ class MessageEncoder(HistoryFormat, Protocol):
         Args:
             head: the leading system messages.
             tools: the function tools of the request.
-            arguments: the effective template arguments.
+            chat_template_kwargs: the effective arguments for the chat template.
         """
         ...
 

@@ -129,7 +129,7 @@ class Renderer:
         Args:
             messages: the conversation, not empty.
             tools: the request's function tools.
-            template_kwargs: the request's own template arguments.
+            chat_template_kwargs: the request's own template arguments.
             room: how many ids are of use; None for any number.
 
         Raises:
