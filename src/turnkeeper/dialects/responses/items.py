@@ -125,7 +125,7 @@ class _ConversationParser:
         encoded = get_optional_text(item.get("encrypted_content"), f"{where}.encrypted_content")
         decoded = decode_reasoning(encoded) if encoded else None
         if encoded and decoded is None:
-            self.notes.append("encrypted_content is not from this server: the reasoning is matched by its text")
+            self.notes.append("encrypted_content came from another server: the reasoning is matched by its text")
         self._open(item).reasoning.append(said or decoded or "")
 
     def _add_call(self, item: JsonObject, where: str) -> None:
