@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.small import PATH, SmallClient
+from turnkeeper.bench.load.workload import SHORT
 from turnkeeper.bench.server import find_checkpoint
 from turnkeeper.bench.stack import Material, running_mock
-from turnkeeper.bench.workload import SHORT
 from turnkeeper.engines.engine import encode_ids
 from turnkeeper.engines.net.client import BodySink, EngineClient
 from turnkeeper.engines.reply import ReplyBody

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from turnkeeper.bench.load.text import TokenRuler
+from turnkeeper.bench.load.workload import MODELS, SHORT, TOOLS, Speaker, build_replies
 from turnkeeper.bench.mock import MockEngine, build_canned
 from turnkeeper.bench.rows import build_rows
-from turnkeeper.bench.text import TokenRuler
-from turnkeeper.bench.workload import MODELS, SHORT, TOOLS, Speaker, build_replies
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.core import PendingTurn, Prompt, Session

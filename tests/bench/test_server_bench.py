@@ -20,14 +20,14 @@ from rich.console import Console
 
 from turnkeeper.bench.beside import Beside
 from turnkeeper.bench.budget import BudgetRow, check_budget
-from turnkeeper.bench.client import join_chunks
+from turnkeeper.bench.load.client import join_chunks
+from turnkeeper.bench.load.text import TokenRuler
+from turnkeeper.bench.load.workload import Speaker, Talk, build_replies
 from turnkeeper.bench.mock import MockEngine, build_canned, count_prompt
 from turnkeeper.bench.reference import Reference, find_listener
 from turnkeeper.bench.rows import PERIOD, build_rows
 from turnkeeper.bench.scenario import QUICK, Case, Rows, list_all
 from turnkeeper.bench.server import find_checkpoint, run_server_bench
-from turnkeeper.bench.text import TokenRuler
-from turnkeeper.bench.workload import Speaker, Talk, build_replies
 from turnkeeper.bench.yardstick import measure_yardstick
 from turnkeeper.choices import HistoryKind
 from turnkeeper.engines.sglang.chat import parse_chat_reply

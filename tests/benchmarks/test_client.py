@@ -20,9 +20,9 @@ from benchmarks.client import (
     open_clients,
     render_figures,
 )
+from turnkeeper.bench.load.workload import CALL_ID, CannedReply
 from turnkeeper.bench.mock import Connection, MockEngine, Piece, build_canned, count_prompt
 from turnkeeper.bench.rows import build_rows
-from turnkeeper.bench.workload import CALL_ID, CannedReply
 from turnkeeper.routing import RoutingShape
 
 SHAPE = RoutingShape(layers=2, topk=2, experts=16)

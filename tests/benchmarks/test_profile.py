@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from benchmarks import profile
+from turnkeeper.bench.load.workload import Talk
 from turnkeeper.bench.scenario import Case
 from turnkeeper.bench.stack import Material
-from turnkeeper.bench.workload import Talk
 from turnkeeper.errors import ConfigError, ProcessError
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 

@@ -12,9 +12,9 @@ import orjson
 import pytest
 
 from tiny.conftest import Serve, Served
+from turnkeeper.bench.load.workload import CALL_ID, MODELS, CannedReply
 from turnkeeper.bench.mock import MockEngine, build_canned
 from turnkeeper.bench.rows import build_rows
-from turnkeeper.bench.workload import CALL_ID, MODELS, CannedReply
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.script import ScriptedReply
 from turnkeeper.testing.serve import running

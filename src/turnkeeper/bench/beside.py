@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TypeAlias
 
-from turnkeeper.bench.agent import Agent
 from turnkeeper.bench.load import Latencies, run_load, summarize, take_turns
+from turnkeeper.bench.load.agent import Agent
+from turnkeeper.bench.load.workload import SHORT, Talk
 from turnkeeper.bench.measure import open_agents, open_direct_agents
 from turnkeeper.bench.scenario import Case, Rows
 from turnkeeper.bench.stack import Material, running_mock, running_server
-from turnkeeper.bench.workload import SHORT, Talk
 from turnkeeper.choices import TokenizerBackend
 
 BESIDE = "small sessions beside large ones"

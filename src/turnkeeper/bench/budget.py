@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from turnkeeper.bench.beside import BesideResult
+from turnkeeper.bench.load.workload import SHORT
 from turnkeeper.bench.measure import CaseResult
 from turnkeeper.bench.scenario import Rows
-from turnkeeper.bench.workload import SHORT
 from turnkeeper.choices import HistoryKind, TokenizerBackend
 
 YARDSTICKS = "yardsticks"

@@ -17,12 +17,12 @@ from time import perf_counter
 
 import orjson
 
-from turnkeeper.bench.agent import Agent, DirectRows
-from turnkeeper.bench.client import Client
 from turnkeeper.bench.load import Latencies, run_load
+from turnkeeper.bench.load.agent import Agent, DirectRows
+from turnkeeper.bench.load.client import Client
+from turnkeeper.bench.load.workload import Speaker
 from turnkeeper.bench.scenario import ADMIN_KEY, Case, Rows
 from turnkeeper.bench.stack import Material, Mock, ProcessMeter, Server, running_mock, running_server
-from turnkeeper.bench.workload import Speaker
 from turnkeeper.bench.yardstick import measure_yardstick
 
 COLLECTED = 8

@@ -20,8 +20,8 @@ import numpy as np
 import orjson
 import uvloop
 
+from turnkeeper.bench.load.workload import CALL_ID, CannedReply
 from turnkeeper.bench.rows import RowSource, build_rows
-from turnkeeper.bench.workload import CALL_ID, CannedReply
 from turnkeeper.routing import RoutingShape
 from turnkeeper.tiny import wire
 

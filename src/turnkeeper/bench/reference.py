@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from urllib.parse import urlsplit
 
-from turnkeeper.bench.agent import Agent
-from turnkeeper.bench.client import BenchHttpError
 from turnkeeper.bench.load import Latencies, run_load
+from turnkeeper.bench.load.agent import Agent
+from turnkeeper.bench.load.client import BenchHttpError
 from turnkeeper.bench.measure import COLLECTED, choose_seed, collect_samples, open_agents
 from turnkeeper.bench.scenario import Case
 from turnkeeper.bench.stack import Material, ProcessMeter, running_mock

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.util import find_spec
 
-from turnkeeper.bench.workload import LONG, SHORT, Talk
+from turnkeeper.bench.load.workload import LONG, SHORT, Talk
 from turnkeeper.choices import HistoryKind, PauseMode, TokenizerBackend
 
 

@@ -9,10 +9,10 @@ from time import perf_counter
 
 import orjson
 
-from turnkeeper.bench.client import Client
+from turnkeeper.bench.load.client import Client
+from turnkeeper.bench.load.text import TokenRuler
+from turnkeeper.bench.load.workload import MODELS, CannedReply, Talk, build_replies, write_config
 from turnkeeper.bench.mock import write_script
-from turnkeeper.bench.text import TokenRuler
-from turnkeeper.bench.workload import MODELS, CannedReply, Talk, build_replies, write_config
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.rendering import Tokenizer
 from turnkeeper.server.command import running_command

@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 import pybase64
 
+from turnkeeper.bench.load.text import TokenRuler
+from turnkeeper.bench.load.workload import MODELS, TOOLS, CannedReply, Speaker
 from turnkeeper.bench.mock import MockEngine, build_canned
 from turnkeeper.bench.rows import build_rows
 from turnkeeper.bench.scenario import Case, Rows
-from turnkeeper.bench.text import TokenRuler
-from turnkeeper.bench.workload import MODELS, TOOLS, CannedReply, Speaker
 from turnkeeper.jsontypes import Message
 from turnkeeper.rendering import Tokenizer
 

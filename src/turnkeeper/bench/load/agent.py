@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from turnkeeper.bench.client import Client
-from turnkeeper.bench.workload import TOOLS, CannedReply, Speaker, Talk
+from turnkeeper.bench.load.client import Client
+from turnkeeper.bench.load.workload import TOOLS, CannedReply, Speaker, Talk
 from turnkeeper.dialects.sse import parse_events
 from turnkeeper.jsontypes import JsonObject, Message
 

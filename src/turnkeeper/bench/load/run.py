@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from turnkeeper.bench.agent import Agent
+from turnkeeper.bench.load.agent import Agent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

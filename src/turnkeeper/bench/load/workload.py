@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from turnkeeper.bench.text import Corpus, TokenRuler
+from turnkeeper.bench.load.text import Corpus, TokenRuler
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering import Tokenizer
 from turnkeeper.routing import RoutingShape
