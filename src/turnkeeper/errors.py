@@ -41,7 +41,7 @@
        |- TurnAbortedError                 503  an abort that belongs to no weight update; not retryable
        `- EngineTimeoutError               504
 
-A class fixes ``status``, ``code`` (its name in snake case without ``Error``) and ``is_retryable``. An instance
+A class fixes ``status``, ``code`` (its name in snake case), ``is_retryable`` and ``told``. An instance
 carries one sentence that says what was expected, what came and where, an optional ``hint`` that says what to
 do, and ``facts``, JSON-ready values for programs. To add one: derive from the nearest parent, set the class
 attributes that differ, add the line above. Instances pickle, since they cross processes.

@@ -111,6 +111,9 @@ KNOCKS: dict[str, Knock] = {
     "no key": Knock(is_known=False),
     "unknown key": Knock(is_known=False, key="sk-unknown"),
     "session id": Knock(is_known=False, key="{id}"),
+    "malformed key": Knock(is_known=False, key="tk-{id}-0"),
+    "forged key": Knock(is_known=False, key="tk-{id}-00000000000000000000000000000000"),
+    "ended session's key": Knock(is_known=False, key="{ended}"),
     "turn": Knock(),
     "read": Knock(scopes=("read",)),
     "collect": Knock(scopes=("collect",)),
@@ -124,12 +127,13 @@ KNOCKS: dict[str, Knock] = {
 @pytest.mark.parametrize("knocker", KNOCKS.values(), ids=KNOCKS.keys())
 async def test_every_route_answers_as_the_table_says(knocker: Knock) -> None:
     async with running_site(api_key=ADMIN) as site:
-        other = await open_session(site, scopes=list(ALL_SCOPES))
+        other, ended = [await open_session(site, scopes=list(ALL_SCOPES)) for _ in range(2)]
+        assert (await knock(site, "DELETE", f"/sessions/{ended.id}", ended.key)).status == 204
         for method, path in ROUTES:
             mine = await open_session(site, scopes=list(knocker.scopes))
             key = other.key if knocker.is_other else mine.key
             if not knocker.is_known or knocker.key is not None:
-                key = None if knocker.key is None else knocker.key.format(id=mine.id)
+                key = None if knocker.key is None else knocker.key.format(id=mine.id, ended=ended.key)
             reply = await knock(site, method, fill(path, mine.id), key)
             expected = knocker.expect(list_rights([method], path)[method], path)
             if expected is None:

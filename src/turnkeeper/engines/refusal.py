@@ -86,7 +86,7 @@ def tell_reply(reply: RelayReply, hosts: Iterable[str]) -> RelayReply:
         hosts: names of the engines.
     """
     headers = {name.lower(): value for name, value in reply.headers if name.lower() in _TOLD_HEADERS}
-    if reply.status < 300:
+    if reply.status < 300 or reply.status == 304:
         return replace(reply, headers=tuple(headers.items()))
     read = HttpReply(url="", status=reply.status, headers=reply.headers, body=reply.body)
     text = hide_addresses(read_error_text(read), hosts) if 400 <= reply.status < 500 else EngineError.told
