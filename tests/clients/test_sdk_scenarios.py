@@ -91,7 +91,7 @@ async def test_google_adk(api: str, family: str, tmp_path: Path) -> None:
         compacted = await desk.run(*desk.flags, "Please (task long)", environment={"COMPACT_AT": "2000"})
         assert "rest is over." in compacted
         await check_scenario(site, run, stage, main_roots=3, sides=1)
-        assert list_main_causes(site, run, stage)[2] == "other_start"  # the summary, which the program gives the user
+        assert list_main_causes(site, run, stage)[2] == "compacted"
 
 
 @pytest.mark.clients
