@@ -151,6 +151,16 @@ async def test_a_client_that_is_refused_early_and_goes_on_slowly_is_cut() -> Non
         assert answer.json()["type"] == "error"
 
 
+async def test_a_client_that_closes_behind_the_response_reads_why_its_body_was_refused() -> None:
+    async with running_site(max_turn_body_bytes=1000) as site:
+        body = b"x" * 8_000_000
+        for path, status in ((f"/sessions/{'0' * 32}", 404), (await site.create(), 413)):
+            head = spell_head(f"{path}/v1/messages", b"connection: close", b"content-length: %d" % len(body))
+            answer = await exchange(site, head, body)
+            assert answer is not None
+            assert answer.status == status
+
+
 LARGE = {
     "one header": [b"x-a: " + b"a" * HEAD_BYTES],
     "a harness header": [b"session-id: " + b"a" * HEAD_BYTES],

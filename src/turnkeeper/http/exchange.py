@@ -21,6 +21,10 @@ Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 """Messages of ASGI are untyped dicts."""
 
 
+DISCARD_S = 2.0
+"""How long the rest of a body is thrown away whose client ends the connection behind the response."""
+
+
 class Exchange:
     """One request and its response.
 
@@ -39,6 +43,7 @@ class Exchange:
         self.caller = Caller()
         """Who sent it; nobody in particular until the keys are looked at."""
         self.is_started = False
+        self._is_read = False
         self._is_cut = False
         self._receive = receive
         self._send = send
@@ -85,6 +90,7 @@ class Exchange:
             if size > limit_bytes:
                 raise _too_large(size, limit_bytes, option)
             if not message.get("more_body", False):
+                self._is_read = True
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def watch(self, spawn: Spawn = spawn_alone) -> None:
@@ -131,6 +137,8 @@ class Exchange:
         """
         try:
             await self.write(chunk)
+            if not self._is_read and "close" in self.headers.get("connection", "").lower():
+                await self._discard_rest()
             await asyncio.sleep(0)  # lets a hang-up that has already been read be seen
             was_there = not self.is_gone
             await self._put({"type": "http.response.body", "body": b"", "more_body": False})
@@ -156,6 +164,16 @@ class Exchange:
     async def _wait_until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+    async def _discard_rest(self) -> None:
+        """Take in what a client still sends of a body that was refused unread: a connection that is closed before
+        takes the response with it."""
+        if "expect" in self.headers:
+            return  # it sends nothing unless it is asked to
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_S):
+                while (await self._receive()).get("more_body", False):
+                    pass
 
     def _check_encoding(self) -> None:
         """Refuse a compressed body: the limit would not hold for what it unpacks to."""
