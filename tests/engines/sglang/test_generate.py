@@ -4,9 +4,11 @@
 2. The message is read from the ids; ids and logprobs must be of the same tokens.
 3. A streamed reply is the unstreamed one, and its deltas are its ids, cumulative or not.
 4. A stream that breaks off, reports an error or contradicts itself is an error.
+5. What an event of increments costs does not grow with the events before it.
 """
 
 import json
+import tracemalloc
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -16,7 +18,7 @@ from engines.builders import make_request, spell_payload
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.engines.engine import GenerateRequest
 from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.engines.sglang.generate import SglangGenerateEngine, render_generate_body
+from turnkeeper.engines.sglang.generate import SglangGenerateEngine, StreamedReply, render_generate_body
 from turnkeeper.errors import ContextLengthError, EngineError, EngineProtocolError, EngineRefusedError, TurnkeeperError
 from turnkeeper.routing import RowsRequest
 from turnkeeper.testing.engine import ScriptedEngine
@@ -209,3 +211,45 @@ async def test_ids_that_a_stream_lost_are_noticed(client: EngineClient) -> None:
     async with running(ScriptedEngine([ScriptedReply(body=events(CHUNK, final))])) as url:
         with pytest.raises(EngineProtocolError, match="2 output_ids but 3"):
             await SglangGenerateEngine(url, client, parse).generate(make_request(), on_ids=lambda ids: None)
+
+
+def _spell_increment(place: int) -> bytes:
+    """An event with one new token, as a server spells it that streams increments."""
+    meta = {"completion_tokens": place + 1, "output_token_logprobs": [[-0.5, place + 16, None]]}
+    return json.dumps({"output_ids": [place + 16], "meta_info": meta}).encode()
+
+
+def _measure_peaks(streamed: StreamedReply, events: list[bytes]) -> list[int]:
+    """The bytes that each event takes at most, beside what was there before it."""
+    peaks: list[int] = []
+    tracemalloc.start()
+    try:
+        for event in events:
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            streamed.feed(event)
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+    return peaks
+
+
+def test_an_event_of_increments_does_not_copy_the_events_before_it() -> None:
+    count = 4_000
+    streamed = StreamedReply("http://engine", 5)
+    peaks = sorted(_measure_peaks(streamed, [_spell_increment(place) for place in range(count)])[count // 2 :])
+    # A list grows by an eighth at a time, so a few events take more than the others.
+    assert peaks[len(peaks) * 9 // 10] < 8_000
+    assert sum(peaks) < 8_000 * len(peaks)
+
+
+def test_increments_are_joined_in_their_order() -> None:
+    streamed = StreamedReply("http://engine", 5)
+    events = [_spell_increment(place) for place in range(100)]
+    last = json.loads(events[-1])
+    last["meta_info"]["finish_reason"] = {"type": "stop", "matched": None}
+    fed = [streamed.feed(event).tolist() for event in [*events[:-1], json.dumps(last).encode()]]
+    whole = streamed.finish().value
+    assert fed == [[place + 16] for place in range(100)]
+    assert whole["output_ids"] == [place + 16 for place in range(100)]
+    assert [entry[1] for entry in whole["meta_info"]["output_token_logprobs"]] == whole["output_ids"]

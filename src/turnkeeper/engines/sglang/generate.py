@@ -7,12 +7,13 @@ prefill/decode disaggregation, where the chat route returns routing rows of the 
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, cast
 
 import orjson
 
 from turnkeeper.choices import EngineWire
-from turnkeeper.core.tokens import NO_TOKENS, TokenIds, join_ids
+from turnkeeper.core.tokens import TokenIds, join_ids
 from turnkeeper.core.turn import FinishReason
 from turnkeeper.engines.asked import WireFields, find_dropped, select_fields
 from turnkeeper.engines.engine import GenerateRequest, Generation, IdsSink, ParseMessage
@@ -34,7 +35,7 @@ from turnkeeper.engines.sglang.chat import (
 )
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, TurnkeeperError
 from turnkeeper.fields import Wire
-from turnkeeper.jsontypes import JsonObject, encode_json
+from turnkeeper.jsontypes import JsonObject, encode_json, is_array
 
 
 def render_sampling(request: GenerateRequest, fields: WireFields) -> JsonObject:
@@ -117,22 +118,23 @@ def _check_same_ids(outer: TokenIds, inner: TokenIds, url: str) -> None:
 
 
 class StreamedReply:
-    """A streamed reply as it grows: gives out each run of new ids, and the whole at the end.
+    """A streamed reply, put together from its events: the new ids of each event, and the whole reply at the end.
 
-    Chunks repeat everything so far, or hold only what is new where the server was started so; the counts tell which.
+    An event holds everything so far, or only what is new where the server streams increments; the counts tell which.
+    No event costs more than what it holds itself.
     """
 
     def __init__(self, url: str, prompt_tokens: int) -> None:
-        """Begin with nothing; an error about the length names ``prompt_tokens``."""
+        """Expect the first event; an error about the length names ``prompt_tokens``."""
         self._url = url
         self._prompt_tokens = prompt_tokens
-        self._pieces: list[TokenIds] = []
-        self._pairs: list[object] = []
+        self._ids: list[TokenIds] = []
+        self._token_logprobs: list[Sequence[object]] = []
         self._count = 0
         self._last: JsonReply | None = None
 
     def feed(self, data: Body) -> TokenIds:
-        """The ids that this event adds.
+        """Return the ids that this event adds.
 
         Raises:
             EngineError: the event is an error, or ids do not follow those sent before.
@@ -142,21 +144,22 @@ class StreamedReply:
             raise build_stream_error(reply.value["error"], self._url, self._prompt_tokens)
         meta = expect_object(reply.value.get("meta_info"), "meta_info", self._url)
         outer = reply.value.get("output_ids")
-        ids = read_ids(cast(list[object], outer) if isinstance(outer, list) else [], self._url)
+        listed = cast(list[object], outer) if isinstance(outer, list) else []
         total = meta.get("completion_tokens")
-        is_cumulative = total is None or len(ids) == total
-        new = ids[self._count :] if is_cumulative else ids
-        pairs = meta.get("output_token_logprobs")
-        if isinstance(pairs, list):
-            entries = cast(list[object], pairs)
-            self._pairs = [*self._pairs, *entries] if len(entries) == len(ids) and not is_cumulative else entries
+        is_cumulative = total is None or len(listed) == total
+        new = read_ids(listed[self._count :] if is_cumulative else listed, self._url)
+        entries = meta.get("output_token_logprobs")
+        if is_array(entries):
+            if is_cumulative or len(entries) != len(listed):
+                self._token_logprobs.clear()
+            self._token_logprobs.append(entries)
         self._count += len(new)
-        self._pieces.append(new)
+        self._ids.append(new)
         self._last = reply
         return new
 
     def finish(self) -> JsonReply:
-        """The reply as an unstreamed call would have given it.
+        """Return the reply as an unstreamed call would have given it.
 
         Raises:
             EngineError: the stream ended before its reply was complete.
@@ -165,11 +168,11 @@ class StreamedReply:
         meta = cast(JsonObject, last.value["meta_info"]) if last is not None else {}
         if last is None or not meta.get("finish_reason"):
             raise EngineError(f"the stream of {self._url} ended before its reply was complete", url=self._url)
-        streamed = join_ids(self._pieces) if self._pieces else NO_TOKENS
+        entries = list(chain.from_iterable(self._token_logprobs))
         value = {
             **last.value,
-            "output_ids": streamed.tolist(),
-            "meta_info": {**meta, "output_token_logprobs": self._pairs},
+            "output_ids": join_ids(self._ids).tolist(),
+            "meta_info": {**meta, "output_token_logprobs": entries},
         }
         return JsonReply(value=value, payloads=last.payloads, is_strict=last.is_strict)
 
