@@ -37,7 +37,7 @@ from turnkeeper.server.build import Outside, join_service
 from turnkeeper.service.plan import GenerationPlan, plan_generation
 from turnkeeper.service.request import ResolvedRequest, resolve_request
 from turnkeeper.service.service import SessionService
-from turnkeeper.service.settings import NewSession
+from turnkeeper.service.sessions import NewSession
 
 SHAPE = MODELS["Qwen3-30B-A3B"]
 CONFIG = resolve(load({"hf_checkpoint": "bench", "backend_url": "http://mock"}))

@@ -42,7 +42,7 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.server.build import Outside, join_service
 from turnkeeper.service.service import SessionService
-from turnkeeper.service.settings import parse_new_session
+from turnkeeper.service.sessions import parse_new_session
 from turnkeeper.service.turns import StoreTurn, keep_in_memory
 from turnkeeper.service.waiter import Waiter
 from turnkeeper.testing.clock import ManualClock, settle

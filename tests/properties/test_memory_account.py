@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from servicekit import Kit, Turn, assistant, build_kit, user
 from turnkeeper.errors import EngineError, TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.service.entry import MemoryAccount, SessionEntry
-from turnkeeper.service.footprint import Part, measure_session
+from turnkeeper.service.sessions import MemoryAccount, SessionEntry
+from turnkeeper.service.sessions.footprint import Part, measure_session
 from turnkeeper.testing.clock import settle
 
 SIZE = 100_000

@@ -17,8 +17,8 @@ from servicekit import FakeEngine, Kit, assistant, build_kit, user
 from turnkeeper.engines import EngineReport
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.metrics import Metrics
-from turnkeeper.service.entry import SessionEntry
-from turnkeeper.service.footprint import Part
+from turnkeeper.service.sessions import SessionEntry
+from turnkeeper.service.sessions.footprint import Part
 from turnkeeper.service.supervisor import SOUND_AFTER_S, Supervisor
 from turnkeeper.testing.clock import ManualClock, settle
 

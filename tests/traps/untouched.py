@@ -2,7 +2,7 @@
 
 from httpkit import Reply, Site
 from turnkeeper.samples import SampleBatch, decode_samples
-from turnkeeper.service.entry import SessionEntry
+from turnkeeper.service.sessions import SessionEntry
 
 
 def get_entry(site: Site, session: str) -> SessionEntry:

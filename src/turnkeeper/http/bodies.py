@@ -10,7 +10,7 @@ from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject, is_number, is_object
 from turnkeeper.samples import Reward
 from turnkeeper.service.control import parse_pause_mode
-from turnkeeper.service.settings import parse_length
+from turnkeeper.service.sessions import parse_length
 
 MAX_PAGE = 1000
 """How many sessions one page of the list has at most."""

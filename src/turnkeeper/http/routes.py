@@ -16,7 +16,7 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.metrics.metrics import CONTENT_TYPE
 from turnkeeper.passthrough import OpenRoute, find_passage, parse_open_route
 from turnkeeper.service.service import SessionService
-from turnkeeper.service.settings import parse_new_session
+from turnkeeper.service.sessions import parse_new_session
 
 SAMPLES_HEADERS = {"content-type": "application/octet-stream"}
 

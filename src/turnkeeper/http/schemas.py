@@ -13,7 +13,7 @@ from turnkeeper.errors import ConfigError, TurnkeeperError
 from turnkeeper.fields import FIELDS, is_reaching
 from turnkeeper.http.models import UNKNOWN_TO_ANTHROPIC
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.service.settings import NewSession
+from turnkeeper.service.sessions import NewSession
 
 ANYTHING: JsonObject = {}
 TEXT: JsonObject = {"type": "string"}

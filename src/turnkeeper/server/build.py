@@ -36,12 +36,8 @@ from turnkeeper.samples import CollectOptions, load_hooks
 from turnkeeper.service.control import EngineControl
 from turnkeeper.service.drain import Drain
 from turnkeeper.service.encoding import EncoderKeeper, LoadEncoder, find_loader
-from turnkeeper.service.entry import MemoryAccount
-from turnkeeper.service.memory import MemoryKeeper
-from turnkeeper.service.publish import Publisher
-from turnkeeper.service.reader import SessionReader
-from turnkeeper.service.registry import Registry
 from turnkeeper.service.service import SessionService
+from turnkeeper.service.sessions import MemoryAccount, MemoryKeeper, Publisher, Registry, SessionReader
 from turnkeeper.service.supervisor import Supervisor
 from turnkeeper.service.turns import StoreTurn, TurnService, keep_in_memory
 

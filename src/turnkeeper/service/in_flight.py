@@ -22,13 +22,13 @@ from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.turn import Turn
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.generation import TurnProgress
-from turnkeeper.service.footprint import measure_text
 from turnkeeper.service.losses import list_losses
+from turnkeeper.service.sessions.footprint import measure_text
 from turnkeeper.service.waiter import ClientGoneError, RecordedReply, TextDelta, Waiter
 from turnkeeper.tasks import Spawn
 
 if TYPE_CHECKING:
-    from turnkeeper.service.entry import SessionEntry
+    from turnkeeper.service.sessions import SessionEntry
 
 
 class TurnState(StrEnum):

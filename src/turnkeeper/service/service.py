@@ -34,14 +34,17 @@ from turnkeeper.samples import Collection, Reward, SamplesPayload
 from turnkeeper.service.control import EngineControl
 from turnkeeper.service.drain import Drain
 from turnkeeper.service.encoding import EncoderKeeper
-from turnkeeper.service.entry import SessionEntry
 from turnkeeper.service.health import describe_health
-from turnkeeper.service.keys import KeptKey, KeyRing
-from turnkeeper.service.memory import MemoryKeeper
-from turnkeeper.service.publish import Publisher
-from turnkeeper.service.reader import SessionReader
-from turnkeeper.service.registry import Registry
-from turnkeeper.service.settings import NewSession
+from turnkeeper.service.sessions import (
+    KeptKey,
+    KeyRing,
+    MemoryKeeper,
+    NewSession,
+    Publisher,
+    Registry,
+    SessionEntry,
+    SessionReader,
+)
 from turnkeeper.service.supervisor import Supervisor
 from turnkeeper.service.turns import TurnService
 from turnkeeper.service.waiter import Waiter

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable
 
 from turnkeeper.errors import CapacityError
-from turnkeeper.service.entry import MemoryAccount, SessionEntry
-from turnkeeper.service.spill import spill
+from turnkeeper.service.sessions.entry import MemoryAccount, SessionEntry
+from turnkeeper.service.sessions.spill import spill
 from turnkeeper.tasks import Spawn, spawn_alone
 
 logger = logging.getLogger("turnkeeper.memory")

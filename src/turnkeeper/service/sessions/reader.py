@@ -5,7 +5,8 @@ meanwhile.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -27,9 +28,10 @@ from turnkeeper.samples import (
     show_outcome,
     view_session,
 )
-from turnkeeper.service.entry import SessionEntry
-from turnkeeper.service.mismatch import compare_paths
-from turnkeeper.service.record import build_metadata, build_records, view_records
+from turnkeeper.service.sessions.entry import SessionEntry
+from turnkeeper.service.sessions.record import build_metadata, build_records, view_records
+
+logger = logging.getLogger("turnkeeper.mismatch")
 
 
 class SessionReader:
@@ -153,3 +155,36 @@ class SessionReader:
             own=own,
             mismatch=None if last is None else mismatches.get(last.id),
         )
+
+
+async def compare_paths(
+    renderer: Renderer, entry: SessionEntry, leaves: Iterable[TurnId]
+) -> dict[TurnId, list[JsonObject]]:
+    """Say where the stored ids of each path say something else than its messages: ``tito_session_mismatch``.
+
+    A path never changes, so each comparison is made once, in a thread, and kept with the session.
+
+    Returns:
+        The entries of each path, by its last turn; a path that cannot be compared is left out.
+    """
+    found: dict[TurnId, list[JsonObject]] = {}
+    for leaf in leaves:
+        if leaf not in entry.mismatches:
+            entry.note_mismatches(leaf, await _compare(renderer, entry, leaf))
+        entries = entry.mismatches[leaf]
+        if entries is not None:
+            found[leaf] = entries
+    return found
+
+
+async def _compare(renderer: Renderer, entry: SessionEntry, leaf: TurnId) -> list[JsonObject] | None:
+    forest = entry.session.forest
+    root = forest.path(leaf)[0].request
+    work = partial(
+        renderer.compare, forest.engine_messages(leaf), root.tools, root.chat_template_kwargs, forest.path_ids(leaf)
+    )
+    try:
+        return [mismatch.to_json() for mismatch in await asyncio.to_thread(work)]
+    except Exception:
+        logger.exception("cannot compare the path of turn %s of session %s", leaf, entry.id)
+        return None

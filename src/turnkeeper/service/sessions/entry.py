@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from turnkeeper.clock import Clock
 from turnkeeper.core.accounting import DropReason
@@ -18,7 +19,7 @@ from turnkeeper.core.turn import Turn
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.samples import Outcome
-from turnkeeper.service.footprint import (
+from turnkeeper.service.sessions.footprint import (
     EVENT_BYTES,
     Part,
     measure_pending,
@@ -27,10 +28,12 @@ from turnkeeper.service.footprint import (
     measure_turn,
     measure_value,
 )
-from turnkeeper.service.in_flight import TurnInFlight
-from turnkeeper.service.keys import KeptKey
-from turnkeeper.service.publish import Publisher
-from turnkeeper.service.settings import NewSession
+from turnkeeper.service.sessions.keys import KeptKey
+from turnkeeper.service.sessions.publish import Publisher
+from turnkeeper.service.sessions.settings import NewSession
+
+if TYPE_CHECKING:
+    from turnkeeper.service.in_flight import TurnInFlight
 
 logger = logging.getLogger("turnkeeper.sessions")
 
@@ -68,7 +71,7 @@ class SessionEntry:
     """What is kept of the session's key; None where it has none."""
     busy: int = 0
     """Requests of any kind that are being answered."""
-    in_flight: dict[int, TurnInFlight] = field(default_factory=dict[int, TurnInFlight])
+    in_flight: "dict[int, TurnInFlight]" = field(default_factory=dict)
     """Turns in flight, by the number of their pending turn."""
     by_digest: dict[str, list[TurnId]] = field(default_factory=dict[str, list[TurnId]])
     """The turns of each request digest, in commit order."""
@@ -208,18 +211,18 @@ class SessionEntry:
         """What its turns take in memory, whatever else is held to read them faster."""
         return sum(self.held[part] for part in (Part.TURNS, Part.TOOLS, Part.ROWS))
 
-    def add_in_flight(self, turn: TurnInFlight) -> None:
+    def add_in_flight(self, turn: "TurnInFlight") -> None:
         """Note a turn in flight."""
         self.in_flight[turn.pending.number] = turn
         self.grow_in_flight(turn, measure_pending(turn.pending))
 
-    def grow_in_flight(self, turn: TurnInFlight, size_bytes: int) -> None:
+    def grow_in_flight(self, turn: "TurnInFlight", size_bytes: int) -> None:
         """Note that a turn in flight takes more."""
         if turn.pending.number in self.in_flight:
             turn.held_bytes += size_bytes
             self._grow(Part.IN_FLIGHT, size_bytes)
 
-    def remove_in_flight(self, turn: TurnInFlight) -> None:
+    def remove_in_flight(self, turn: "TurnInFlight") -> None:
         """Note that a turn is not in flight any more."""
         if self.in_flight.pop(turn.pending.number, None) is not None:
             self._grow(Part.IN_FLIGHT, -turn.held_bytes)

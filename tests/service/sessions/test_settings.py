@@ -14,7 +14,7 @@ from turnkeeper.choices import HistoryKind, OnTruncated
 from turnkeeper.core import fold
 from turnkeeper.errors import RequestError, TruncatedTurnError
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.service.settings import NewSession, parse_new_session
+from turnkeeper.service.sessions import NewSession, parse_new_session
 
 GOOD: dict[str, tuple[JsonObject, NewSession]] = {
     "nothing": ({}, NewSession()),

@@ -9,7 +9,7 @@ from itertools import islice
 
 from turnkeeper.errors import CapacityError, SessionExpiredError, SessionNotFoundError
 from turnkeeper.ids import SessionId, build_session_id, parse_session_id
-from turnkeeper.service.entry import SessionEntry
+from turnkeeper.service.sessions.entry import SessionEntry
 
 MAX_TOMBSTONES = 100_000
 """Beyond it the oldest are forgotten: their sessions become unknown a little early."""

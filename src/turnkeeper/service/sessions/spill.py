@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnkeeper.routing import RoutingRows
-from turnkeeper.service.entry import SessionEntry
+from turnkeeper.service.sessions.entry import SessionEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.turn import Turn
 from turnkeeper.jsontypes import is_array
-from turnkeeper.service.settings import NewSession
-from turnkeeper.service.waiter import TextDelta
+from turnkeeper.service.sessions.settings import NewSession
 
 if TYPE_CHECKING:
-    from turnkeeper.service.entry import SessionEntry
+    from turnkeeper.service.sessions.entry import SessionEntry
+    from turnkeeper.service.waiter import TextDelta
 
 
 class Part(StrEnum):
@@ -110,7 +110,7 @@ def measure_pending(pending: PendingTurn) -> int:
     )
 
 
-def measure_text(text: TextDelta) -> int:
+def measure_text(text: "TextDelta") -> int:
     """What a piece of generated text takes while its turn is in flight."""
     return _PAIR_BYTES + len(text.reasoning) + len(text.content)
 

@@ -20,8 +20,8 @@ from turnkeeper.engines import GenerateRequest, Generation
 from turnkeeper.errors import CapacityError
 from turnkeeper.routing import RoutingRows, encode_rows
 from turnkeeper.samples import decode_samples
-from turnkeeper.service.footprint import SESSION_BYTES
-from turnkeeper.service.spill import write_rows
+from turnkeeper.service.sessions.footprint import SESSION_BYTES
+from turnkeeper.service.sessions.spill import write_rows
 
 CONFIG = {"num_hidden_layers": 4, "num_experts_per_tok": 2, "num_experts": 8}
 

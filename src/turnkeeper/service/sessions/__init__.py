@@ -1,0 +1,23 @@
+"""Sessions as the service holds them: found by id, kept within limits, read and collected."""
+
+from turnkeeper.service.sessions.entry import MemoryAccount, SessionEntry
+from turnkeeper.service.sessions.keys import KeptKey, KeyRing
+from turnkeeper.service.sessions.memory import MemoryKeeper
+from turnkeeper.service.sessions.publish import Publisher
+from turnkeeper.service.sessions.reader import SessionReader
+from turnkeeper.service.sessions.registry import Registry
+from turnkeeper.service.sessions.settings import NewSession, parse_length, parse_new_session
+
+__all__ = [
+    "KeptKey",
+    "KeyRing",
+    "MemoryAccount",
+    "MemoryKeeper",
+    "NewSession",
+    "Publisher",
+    "Registry",
+    "SessionEntry",
+    "SessionReader",
+    "parse_length",
+    "parse_new_session",
+]
