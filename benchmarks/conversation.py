@@ -34,10 +34,9 @@ from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import Message, encode_json
 from turnkeeper.rendering import Renderer
 from turnkeeper.server.build import Outside, join_service
-from turnkeeper.service.plan import GenerationPlan, plan_generation
-from turnkeeper.service.request import ResolvedRequest, resolve_request
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.sessions import NewSession
+from turnkeeper.service.turns import GenerationPlan, ResolvedRequest, plan_generation, resolve_request
 
 SHAPE = MODELS["Qwen3-30B-A3B"]
 CONFIG = resolve(load({"hf_checkpoint": "bench", "backend_url": "http://mock"}))

@@ -34,7 +34,7 @@ CONCERNS: tuple[tuple[str, str], ...] = (
     (GARBAGE, GARBAGE),
     ("handing work to threads", r"concurrent/futures|_chain_future|run_in_executor|to_thread"),
     ("tokenizing", r"rendering/tokenization/(encoder|fast_encoder|tokenizer)\.py"),
-    ("rendering what a turn adds", r"rendering/|service/prompt\.py"),
+    ("rendering what a turn adds", r"rendering/|service/turns/prompt\.py"),
     ("routing rows", r"routing/|HeldRows|_take_payload"),
     (
         "reading the engine's reply",

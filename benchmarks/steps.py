@@ -25,9 +25,9 @@ from turnkeeper.http.headers import list_session_keys
 from turnkeeper.ids import SessionId
 from turnkeeper.routing import PackedIds, Patch, RoutingRows, RowsRequest, plan_rows, take_patch
 from turnkeeper.samples import CollectOptions, collect, load_hooks, view_session
-from turnkeeper.service.prompt import render_pending
-from turnkeeper.service.request import resolve_request
 from turnkeeper.service.sessions import KeyRing
+from turnkeeper.service.turns import resolve_request
+from turnkeeper.service.turns.prompt import render_pending
 
 Step: TypeAlias = Callable[[], object]
 Prepare: TypeAlias = Callable[[Conversation, int], list[Step]]

@@ -43,8 +43,7 @@ from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.server.build import Outside, join_service
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.sessions import parse_new_session
-from turnkeeper.service.turns import StoreTurn, keep_in_memory
-from turnkeeper.service.waiter import Waiter
+from turnkeeper.service.turns import StoreTurn, Waiter, keep_in_memory
 from turnkeeper.testing.clock import ManualClock, settle
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 

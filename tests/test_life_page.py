@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from turnkeeper.service.in_flight import TurnState
+from turnkeeper.service.turns import TurnState
 
 PAGE = (Path(__file__).parent.parent / "docs" / "concepts" / "life-of-a-turn.md").read_text()
 STEPS = re.findall(r"^\| (\d+) \| `([\w.]+)` \|", PAGE, flags=re.MULTILINE)

@@ -14,7 +14,7 @@ import pytest
 from turnkeeper.errors import BodyTooLargeError, RequestError, UnsupportedEncodingError
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.failure import answer_or_explain
-from turnkeeper.service.waiter import ClientGoneError
+from turnkeeper.service.turns import ClientGoneError
 
 
 class Wire:

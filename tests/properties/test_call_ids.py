@@ -28,7 +28,7 @@ from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.matching import MATCHERS
 from turnkeeper.rendering import Renderer
 from turnkeeper.samples import CollectOptions, collect, describe_tree, view_session
-from turnkeeper.service.prompt import join_prompt, render_pending
+from turnkeeper.service.turns.prompt import join_prompt, render_pending
 
 POOL = st.sampled_from(["functions.look:0", "functions.look:1", "call_0", ""])
 WRITTEN = re.compile(r"## Return of (\S*)|<\|tool_call_begin\|>(.*?)<\|tool_call_argument_begin\|>")

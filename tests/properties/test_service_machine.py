@@ -22,7 +22,7 @@ from turnkeeper.core import fold
 from turnkeeper.errors import EngineError, SessionClosedError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import decode_samples
-from turnkeeper.service.waiter import ClientGoneError
+from turnkeeper.service.turns import ClientGoneError
 from turnkeeper.testing.clock import settle
 
 GRACE_S = 2.0

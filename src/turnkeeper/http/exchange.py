@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias
 
 from turnkeeper.access import Caller
 from turnkeeper.errors import BodyTooLargeError, RequestError, UnsupportedEncodingError
-from turnkeeper.service.waiter import ClientGoneError
+from turnkeeper.service.turns import ClientGoneError
 from turnkeeper.tasks import Spawn, spawn_alone
 
 Scope: TypeAlias = MutableMapping[str, Any]

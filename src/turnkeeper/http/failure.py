@@ -13,7 +13,7 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.headers import JSON_HEADERS
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.headers import build_error_headers
-from turnkeeper.service.waiter import ClientGoneError
+from turnkeeper.service.turns import ClientGoneError
 
 logger = logging.getLogger("turnkeeper.http")
 

@@ -22,7 +22,7 @@ from turnkeeper.http.failure import explain, tell_caller
 from turnkeeper.http.headers import read_marks, select_harness_headers, select_trace_headers
 from turnkeeper.http.reading import read_call
 from turnkeeper.service.service import SessionService
-from turnkeeper.service.waiter import ClientGoneError, Waiter
+from turnkeeper.service.turns import ClientGoneError, Waiter
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,7 @@ from turnkeeper.service.sessions import (
     SessionReader,
 )
 from turnkeeper.service.supervisor import Supervisor
-from turnkeeper.service.turns import TurnService
-from turnkeeper.service.waiter import Waiter
+from turnkeeper.service.turns import TurnService, Waiter
 from turnkeeper.tasks import Spawn
 
 logger = logging.getLogger("turnkeeper.sessions")

@@ -33,7 +33,7 @@ from turnkeeper.service.sessions.publish import Publisher
 from turnkeeper.service.sessions.settings import NewSession
 
 if TYPE_CHECKING:
-    from turnkeeper.service.in_flight import TurnInFlight
+    from turnkeeper.service.turns import TurnInFlight
 
 logger = logging.getLogger("turnkeeper.sessions")
 
@@ -71,7 +71,7 @@ class SessionEntry:
     """What is kept of the session's key; None where it has none."""
     busy: int = 0
     """Requests of any kind that are being answered."""
-    in_flight: "dict[int, TurnInFlight]" = field(default_factory=dict)
+    in_flight: "dict[int, TurnInFlight]" = field(default_factory=dict[int, "TurnInFlight"])
     """Turns in flight, by the number of their pending turn."""
     by_digest: dict[str, list[TurnId]] = field(default_factory=dict[str, list[TurnId]])
     """The turns of each request digest, in commit order."""

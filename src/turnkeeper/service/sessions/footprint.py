@@ -16,7 +16,7 @@ from turnkeeper.service.sessions.settings import NewSession
 
 if TYPE_CHECKING:
     from turnkeeper.service.sessions.entry import SessionEntry
-    from turnkeeper.service.waiter import TextDelta
+    from turnkeeper.service.turns import TextDelta
 
 
 class Part(StrEnum):

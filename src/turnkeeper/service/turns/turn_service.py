@@ -27,14 +27,14 @@ from turnkeeper.fleet import EngineWatch
 from turnkeeper.generation import TurnOutcome, TurnRunner
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
-from turnkeeper.service.budget import check_messages, choose_limit
 from turnkeeper.service.drain import Drain
-from turnkeeper.service.in_flight import TurnInFlight
-from turnkeeper.service.plan import GenerationPlan, plan_generation
-from turnkeeper.service.prompt import join_prompt, render_prompt
-from turnkeeper.service.request import ResolvedRequest, decide_retry, resolve_request
 from turnkeeper.service.sessions import SessionEntry
-from turnkeeper.service.waiter import RecordedReply, TextDelta, Waiter
+from turnkeeper.service.turns.budget import check_messages, choose_limit
+from turnkeeper.service.turns.in_flight import TurnInFlight
+from turnkeeper.service.turns.plan import GenerationPlan, plan_generation
+from turnkeeper.service.turns.prompt import join_prompt, render_prompt
+from turnkeeper.service.turns.request import ResolvedRequest, decide_retry, resolve_request
+from turnkeeper.service.turns.waiter import RecordedReply, TextDelta, Waiter
 from turnkeeper.tasks import Spawn
 
 logger = logging.getLogger("turnkeeper.turns")

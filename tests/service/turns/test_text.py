@@ -11,7 +11,7 @@ from servicekit import Kit, build_kit, user
 from turnkeeper.dialects import CHAT
 from turnkeeper.dialects.dialect import StreamStart
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.service.waiter import TextDelta
+from turnkeeper.service.turns import TextDelta
 
 
 def build_streaming_kit() -> Kit:

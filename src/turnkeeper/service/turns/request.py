@@ -11,8 +11,8 @@ from turnkeeper.core.idempotency import Decision, RunningCall, StoredReply, deci
 from turnkeeper.core.turn import TurnRequest
 from turnkeeper.dialects.sampling import apply_pins
 from turnkeeper.ids import TurnId
-from turnkeeper.service.in_flight import TurnInFlight
 from turnkeeper.service.sessions import SessionEntry
+from turnkeeper.service.turns.in_flight import TurnInFlight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,8 @@ import pytest
 from servicekit import Kit, assistant, build_kit, build_request, user
 from turnkeeper.core import DropReason
 from turnkeeper.errors import RequestError, SessionClosedError, SessionExpiredError, SessionNotFoundError
-from turnkeeper.service import turns
-from turnkeeper.service.prompt import render_prompt
-from turnkeeper.service.waiter import ClientGoneError
+from turnkeeper.service.turns import ClientGoneError, turn_service
+from turnkeeper.service.turns.prompt import render_prompt
 from turnkeeper.testing.clock import settle
 
 VERSIONS = pytest.mark.parametrize("version", ["v1", "v2"])
@@ -345,7 +344,7 @@ async def test_a_retry_that_joins_before_the_prompt_is_rendered_knows_its_length
         await rendered.wait()
         return await render_prompt(*given, **named)
 
-    monkeypatch.setattr(turns, "render_prompt", render_late)
+    monkeypatch.setattr(turn_service, "render_prompt", render_late)
     kit = build_kit()
     session = kit.create()
     first, second = [asyncio.create_task(kit.begin(session, [user("a")], retry=retry, stream=True)) for retry in (0, 1)]
@@ -366,7 +365,7 @@ async def test_a_retry_that_joins_a_turn_whose_prompt_is_refused_is_refused_with
         await rendered.wait()
         raise RequestError("no room")
 
-    monkeypatch.setattr(turns, "render_prompt", refuse_late)
+    monkeypatch.setattr(turn_service, "render_prompt", refuse_late)
     kit = build_kit()
     session = kit.create()
     first, second = [asyncio.create_task(kit.begin(session, [user("a")], retry=retry)) for retry in (0, 1)]

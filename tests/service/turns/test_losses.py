@@ -17,7 +17,7 @@ from turnkeeper.errors import (
     RequestError,
     TurnAbortedError,
 )
-from turnkeeper.service.losses import Loss, list_losses
+from turnkeeper.service.turns.in_flight import Loss, list_losses
 
 UNKNOWN = (Loss(reason=DropReason.REFUSED_REPLY, sampled_tokens=None),)
 CASES: dict[str, tuple[Exception, tuple[Loss, ...]]] = {

@@ -7,7 +7,7 @@
 import pytest
 
 from turnkeeper.errors import ContextLengthError
-from turnkeeper.service.budget import Budget, choose_limit, plan_budget
+from turnkeeper.service.turns.budget import Budget, choose_limit, plan_budget
 
 CASES = {
     "no limit, nothing asked": (None, None, Budget(max_tokens=None)),

@@ -19,8 +19,9 @@ from servicekit import Kit, Turn, assistant, build_kit, user
 from turnkeeper.core import DropReason
 from turnkeeper.core.turn import Turn as CommittedTurn
 from turnkeeper.errors import SessionClosedError, SessionNotFoundError
-from turnkeeper.service.in_flight import TRANSITIONS, TurnInFlight, TurnState
 from turnkeeper.service.sessions import SessionEntry
+from turnkeeper.service.turns import TurnInFlight, TurnState
+from turnkeeper.service.turns.in_flight import TRANSITIONS
 from turnkeeper.testing.clock import settle
 
 

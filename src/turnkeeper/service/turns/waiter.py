@@ -14,8 +14,8 @@ from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.ids import TurnId
 
 if TYPE_CHECKING:
-    from turnkeeper.service.in_flight import TurnInFlight
     from turnkeeper.service.sessions import SessionEntry
+    from turnkeeper.service.turns.in_flight import TurnInFlight
 
 RenderReply: TypeAlias = "Callable[[AgentReply], bytes]"
 """Makes the bytes of a response: a whole body, or the last events of a stream."""

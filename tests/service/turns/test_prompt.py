@@ -12,7 +12,7 @@ from servicekit import build_kit, get_renderer, user
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.rendering import Tokenizer
 from turnkeeper.rendering.tokenization import Encoder
-from turnkeeper.service.prompt import LARGE_CHARACTERS, LARGE_CHARACTERS_FAST
+from turnkeeper.service.turns.prompt import LARGE_CHARACTERS, LARGE_CHARACTERS_FAST
 
 
 class Witness:

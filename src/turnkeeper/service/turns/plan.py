@@ -13,9 +13,9 @@ from turnkeeper.engines import GenerateRequest
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.routing import RoutingRows, RowsRequest, plan_rows
-from turnkeeper.service.budget import Budget, plan_budget
-from turnkeeper.service.prompt import join_prompt
-from turnkeeper.service.request import ResolvedRequest
+from turnkeeper.service.turns.budget import Budget, plan_budget
+from turnkeeper.service.turns.prompt import join_prompt
+from turnkeeper.service.turns.request import ResolvedRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.tokens import TokenIds, join_ids
 from turnkeeper.core.turn import Prompt
 from turnkeeper.rendering import ParentContext, Renderer, TextTooLongError
-from turnkeeper.service.budget import build_length_error
+from turnkeeper.service.turns.budget import build_length_error
 
 LARGE_CHARACTERS = 4_000
 """Text from which on a thread renders: about a thousand tokens, 5 ms by `tokenizers`."""
