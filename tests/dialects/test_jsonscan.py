@@ -70,7 +70,7 @@ def test_a_body_that_nobody_could_read_in_time_is_refused_unread(
     def read(_: bytes) -> Any:
         raise AssertionError("the body was read")
 
-    monkeypatch.setattr(jsonbody, "_parse", read)
+    monkeypatch.setattr(jsonbody.orjson, "loads", read)
     with pytest.raises(RequestError, match=reason) as caught:
         parse_object(body)
     assert caught.value.http_status == 400

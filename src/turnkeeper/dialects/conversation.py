@@ -72,6 +72,8 @@ def order_results(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 
 def _sort_run(run: list[Message], places: Mapping[Any, int]) -> list[Message]:
+    if len(run) < 2:
+        return run
     ids = [message.get("tool_call_id") for message in run]
     if len(set(ids)) < len(ids) or not places.keys() >= set(ids):
         return run

@@ -68,12 +68,12 @@ def parse_json(body: bytes) -> Any:
     if len(body) > LARGE_BYTES:
         _check_shape(scan_json(body))
     try:
-        value = _parse(body)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"the body is not valid JSON: {error}") from error
-    if is_too_deep(value):
-        raise _build_depth_error()
-    return value
+        value = orjson.loads(body)
+        if not _holds_rounded(value):
+            return value
+    except orjson.JSONDecodeError:  # a lone surrogate, if nothing else
+        pass
+    return _parse_slowly(body)
 
 
 def _check_shape(shape: JsonShape) -> None:
@@ -90,26 +90,32 @@ def _build_depth_error() -> RequestError:
     return RequestError(f"the body is nested deeper than {MAX_DEPTH} levels")
 
 
-def _parse(body: bytes) -> Any:
-    """Parse by orjson; what it refuses (lone surrogates among it) or rounds is parsed again by the slower parser.
-
-    Looking for either in the bytes beforehand takes longer than reading them: 0.25 ms for 150 KB, 0.07 to read.
-    """
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return _parse_slowly(body)
-    return _parse_slowly(body) if _holds_rounded(value) else value
-
-
 def _parse_slowly(body: bytes) -> Any:
-    return replace_surrogates(parse_strict(body.decode(), parse_int=_parse_whole, parse_float=parse_finite))
+    """Parse a body that orjson refuses or rounds a number of."""
+    try:
+        value = replace_surrogates(parse_strict(body.decode(), parse_int=_parse_whole, parse_float=parse_finite))
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"the body is not valid JSON: {error}") from error
+    if is_too_deep(value):
+        raise _build_depth_error()
+    return value
 
 
 def _holds_rounded(value: Any) -> bool:
-    """Tell whether a number is so large that orjson may have rounded a whole number to it."""
-    doubles = ([item for item in level if type(item) is float] for level in iter_levels(value))
-    return any(not -_EXACT < item < _EXACT for level in doubles for item in level)
+    """Tell whether a number is so large that orjson may have rounded a whole number to it.
+
+    All levels are walked through once, for their number too. Looking for large numbers in the bytes beforehand takes
+    longer than reading them: 0.25 ms for 150 KB, 0.07 to read.
+
+    Raises:
+        RequestError: the value is nested too deep.
+    """
+    is_rounded = False
+    for depth, level in enumerate(iter_levels(value)):
+        if depth == MAX_DEPTH and any(isinstance(item, dict | list) for item in level):
+            raise _build_depth_error()
+        is_rounded = is_rounded or any(not -_EXACT < item < _EXACT for item in level if type(item) is float)
+    return is_rounded
 
 
 def describe_json(value: Any) -> str:

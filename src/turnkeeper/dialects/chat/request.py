@@ -41,9 +41,9 @@ def parse_message(value: Any, where: str, images: ImageFilter) -> Message:
         raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}, got {role!r}", param=f"{where}.role")
     if images.omits and role in ("user", "tool"):
         message = _replace_images(message, images)
-    _check_content(message.get("content"), f"{where}.content")
+    _check_content(message.get("content"), where)
     for name in ("reasoning_content", "reasoning", "name", "tool_call_id"):
-        _check_text(message.get(name), f"{where}.{name}")
+        _check_text(message, name, where)
     if message.get("function_call") is not None:
         raise RequestError(f"{where}.function_call is not served; send tool_calls", param=f"{where}.function_call")
     calls = message.get("tool_calls")
@@ -85,11 +85,10 @@ def _parse_tool_calls(value: Any, where: str) -> list[JsonObject]:
 
 def _parse_tool_call(value: Any, where: str) -> JsonObject:
     call = get_object(value, where)
-    _check_text(call.get("id"), f"{where}.id")
+    _check_text(call, "id", where)
     function = get_object(call.get("function"), f"{where}.function")
     if not isinstance(function.get("name"), str):
         raise RequestError(f"{where}.function.name must be a string", param=f"{where}.function.name")
-    _check_text(call.get("id"), f"{where}.id")
     arguments = function.get("arguments")
     if is_object(arguments):
         # Some clients send the object where the protocol has its text; both mean the same call.
@@ -116,8 +115,11 @@ def _replace_images(message: JsonObject, images: ImageFilter) -> JsonObject:
 
 
 def _check_content(value: Any, where: str) -> None:
+    """Check the content of the message at ``where``, whose path is spelled only where it is needed: a conversation has
+    hundreds of messages, and nearly all are sound."""
     if value is None or isinstance(value, str):
         return
+    where = f"{where}.content"
     if not is_array(value):
         raise RequestError(
             f"{where} must be a string, a list of text parts or null, got {describe_json(value)}", param=where
@@ -140,6 +142,8 @@ def _check_part(value: Any, where: str) -> None:
         )
 
 
-def _check_text(value: Any, where: str) -> None:
+def _check_text(holder: JsonObject, name: str, where: str) -> None:
+    value = holder.get(name)
     if value is not None and not isinstance(value, str):
+        where = f"{where}.{name}"
         raise RequestError(f"{where} must be a string or null, got {describe_json(value)}", param=where)
