@@ -33,6 +33,8 @@ OWN_METADATA: tuple[tuple[str, str, str], ...] = (
         "",
         "one object a kept turn: `id`, `response_id`, `start` and `end` of its completion, its label, `agent`, "
         "`model`, sampler, marks, `sampled_call_ids`, why, and its `reward` where the collect gave it one; "
+        "`noncanonical_from`: the place in its completion of the first id that the tokenizer "
+        "[does not make of its text](../concepts/tokens.md#canonical-ids), where there is one; "
         "`rewritten`: in what its reply [came back changed](../concepts/matching.md#replies-that-come-back-rewritten)",
     ),
     ("versions", "", "`{version, start, end}`: the weights that sampled each token; `version` is null where unknown"),

@@ -65,6 +65,10 @@ METRICS: tuple[MetricRow, ...] = (
     _counter("turnkeeper_tokens_dropped", "Sampled tokens that no turn holds, by reason.", "reason"),
     _counter("turnkeeper_calls_dropped", "Abandoned engine calls of unknown length, by reason.", "reason"),
     _counter("turnkeeper_tokens_collected", "Tokens of turns, by what became of them when first collected.", "fate"),
+    _counter(
+        "turnkeeper_noncanonical_turns",
+        "Turns whose sampled ids are not those that the tokenizer makes of their text, when first collected.",
+    ),
     _counter("turnkeeper_leaves_dropped", "Turns without children that ended no sample when collected.", "cause"),
     _counter("turnkeeper_collects", "Collects of samples."),
     _counter("turnkeeper_tokenizer_comparisons", "Texts of turns encoded by both libraries, by outcome.", "outcome"),

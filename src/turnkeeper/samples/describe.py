@@ -112,6 +112,8 @@ def describe_turn(view: SessionView, turn_id: TurnId) -> JsonObject:
     }
     if turn.why.cause is not Cause.NONE:
         described["why"] = turn.why.to_json()
+    if turn_id in view.noncanonical:
+        described["noncanonical_from"] = view.noncanonical[turn_id]
     said: JsonObject = {
         "marks": dict(turn.completion.marks),
         "accepted": [difference.to_json() for difference in turn.accepted],

@@ -37,6 +37,9 @@ class SessionView:
     """The kinds of rewriting of each turn whose reply came back rewritten."""
     mismatches: Mapping[TurnId, Sequence[JsonObject]] = field(default_factory=dict[TurnId, Sequence[JsonObject]])
     """``tito_session_mismatch`` of the path that ends at a leaf; leaves where nobody computed it are left out."""
+    noncanonical: Mapping[TurnId, int] = field(default_factory=dict[TurnId, int])
+    """The turns whose sampled ids are known not to be canonical, each with the place of the first such id in its
+    completion."""
     messages: Mapping[TurnId, tuple[Message, ...]] = field(default_factory=dict[TurnId, tuple[Message, ...]])
     """All messages of the path that ends at a leaf; empty unless they are to be saved with the samples."""
     is_evaluation: bool = False
@@ -56,6 +59,7 @@ def view_session(
     session: Session,
     *,
     mismatches: Mapping[TurnId, Sequence[JsonObject]] | None = None,
+    noncanonical: Mapping[TurnId, int] | None = None,
     with_messages: bool = False,
     train_models: Collection[str] = (),
     is_evaluation: bool = False,
@@ -65,6 +69,7 @@ def view_session(
     Args:
         session: only read.
         mismatches: by leaf, where they were computed.
+        noncanonical: by turn, the place of the first id that is not canonical, as far as turns were looked at.
         with_messages: True when samples are to carry their messages (``save_debug_trajectory_data``).
         train_models: the models that are trained, by the names that agents ask for; empty for all.
         is_evaluation: True when the session was opened for an evaluation.
@@ -83,6 +88,7 @@ def view_session(
         undelivered=frozenset(turn.id for turn in turns if not session.is_delivered(turn.id)),
         untrained=untrained,
         mismatches=mismatches or {},
+        noncanonical=noncanonical or {},
         messages={leaf: forest.path_messages(leaf) for leaf in leaves} if with_messages else {},
         is_evaluation=is_evaluation,
     )

@@ -398,8 +398,10 @@ class SessionService:
 
     def _count_collected(self, entry: SessionEntry, collection: Collection) -> None:
         """Count the tokens and the dropped leaves that no earlier collect of the session has counted."""
-        fresh = collection.turn_ledgers[entry.collected_turns :]
+        known, fresh = entry.collected_turns, collection.turn_ledgers[entry.collected_turns :]
         entry.collected_turns += len(fresh)
+        noncanonical = sum(known <= turn < entry.collected_turns for turn in entry.noncanonical)
+        self.metrics.count("turnkeeper_noncanonical_turns", noncanonical)
         self.metrics.record_collect(sum(fresh, Ledger()))
         for leaf in collection.dropped_leaves:
             if leaf.turn_id not in entry.dropped_leaves:

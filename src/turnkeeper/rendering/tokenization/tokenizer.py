@@ -18,8 +18,9 @@ from turnkeeper.rendering.tokenization.length import LengthBound, TextTooLongErr
 from turnkeeper.rendering.tokenization.spelling import spell_token
 
 _SPACED = " a b"
+_BEFORE = "\n"
 
-_BROKEN = "\ufffd"
+BROKEN = "\ufffd"
 """Stands in a text for bytes that are no character."""
 
 
@@ -101,7 +102,7 @@ class Tokenizer:
     def spell(self, token_id: int) -> bytes:
         """Return the bytes that an id stands for: of a token that is part of a character, those of its part."""
         text = self.decode_list([token_id])
-        if _BROKEN not in text:
+        if BROKEN not in text:
             return text.encode()
         token = self._inner.id_to_token(token_id)
         return text.encode() if token is None else spell_token(token, text)
@@ -115,6 +116,13 @@ class Tokenizer:
         if normalizer.normalize_str(_SPACED) != _SPACED:
             return text  # a normalizer that moves spaces is undone by decoding
         return normalizer.normalize_str(text)
+
+    @cached_property
+    def moves_spaces(self) -> bool:
+        """True when the beginning of a text is encoded with another space than the same text in the middle of one."""
+        before = self.huggingface_encoder.encode(_BEFORE)
+        inside = self.huggingface_encoder.encode(f"{_BEFORE}a").tolist()
+        return inside != [*before.tolist(), *self.huggingface_encoder.encode("a").tolist()]
 
     def find_id(self, marker: str) -> int | None:
         """Return the id of a token; None where the vocabulary has no such token."""

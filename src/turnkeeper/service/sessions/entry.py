@@ -6,7 +6,7 @@ Owns the session's times, its memory account and the order of its recordings; wh
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -81,6 +81,10 @@ class SessionEntry:
     """Turns whose reply was cut off on its way and never delivered since."""
     mismatches: dict[TurnId, list[JsonObject] | None] = field(default_factory=dict[TurnId, list[JsonObject] | None])
     """What was found of paths, by their last turn; None where one cannot be compared."""
+    noncanonical: dict[TurnId, int] = field(default_factory=dict[TurnId, int])
+    """The turns whose ids are not canonical, each with the place of the first such id in its completion."""
+    split_turns: int = 0
+    """How many turns, from the first on, were looked at for that."""
     published: int = 0
     """How many of its session's events were handed on."""
     collected_turns: int = 0
@@ -232,6 +236,11 @@ class SessionEntry:
         before = self.mismatches.get(leaf)
         self.mismatches[leaf] = found
         self._grow(Part.MISMATCHES, measure_value(found) - (measure_value(before) if before is not None else 0))
+
+    def note_noncanonical(self, turns: Sequence[Turn], places: Mapping[TurnId, int]) -> None:
+        """Keep what was found of turns that were looked at, which follow those looked at before."""
+        self.noncanonical.update(places)
+        self.split_turns = max(self.split_turns, turns[-1].id + 1)
 
     def note_spilled(self, turns: int, size_bytes: int) -> None:
         """Note that the rows of the first turns are on disk now."""

@@ -28,6 +28,7 @@ from turnkeeper.samples import (
     show_outcome,
     view_session,
 )
+from turnkeeper.service.sessions.canonical import look_at_turns
 from turnkeeper.service.sessions.entry import SessionEntry
 from turnkeeper.service.sessions.record import build_metadata, build_records, view_records
 
@@ -94,7 +95,10 @@ class SessionReader:
             AssemblyError: the turns do not make samples.
         """
         leaves = {*self._view(entry).leaves, *(turn.id for turn in entry.session.forest.turns[-1:])}
-        mismatches = await compare_paths(self._renderer, entry, leaves)
+        mismatches, _ = await asyncio.gather(
+            compare_paths(self._renderer, entry, leaves), look_at_turns(self._renderer.tokenizer, entry)
+        )
+        await look_at_turns(self._renderer.tokenizer, entry)  # at what was committed meanwhile
         work = self._plan_collect(
             entry,
             mismatches,
@@ -112,6 +116,7 @@ class SessionReader:
             entry.session,
             train_models=self._config.history.train_models,
             is_evaluation=entry.settings.evaluation,
+            noncanonical=dict(entry.noncanonical),
             **options,
         )
 

@@ -1,9 +1,6 @@
 """A pending turn's prompt. Rendering is CPU work: what is large runs in a thread, so that small sessions go on."""
 
-import asyncio
-import os
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
 
@@ -11,6 +8,7 @@ from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.tokens import TokenIds, join_ids
 from turnkeeper.core.turn import Prompt
 from turnkeeper.rendering import ParentContext, Renderer, TextTooLongError
+from turnkeeper.service.render_pool import run_in_pool
 from turnkeeper.service.turns.budget import build_length_error
 
 LARGE_CHARACTERS = 4_000
@@ -18,9 +16,6 @@ LARGE_CHARACTERS = 4_000
 
 LARGE_CHARACTERS_FAST = 40_000
 """The same for the fast tokenizer: 0.2 ms. Handing a turn over costs half a millisecond of CPU."""
-
-_POOL = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="render")
-"""Few threads: the fast tokenizer keeps a cache for each, 17 MB at first and up to 180 MB; and no more than can run."""
 
 
 async def render_prompt(renderer: Renderer, pending: PendingTurn, limit_tokens: int | None = None) -> Prompt:
@@ -40,7 +35,7 @@ async def render_prompt(renderer: Renderer, pending: PendingTurn, limit_tokens: 
     limit = LARGE_CHARACTERS_FAST if renderer.tokenizer.is_fast else LARGE_CHARACTERS
     if count_characters((pending.appended, tools), limit) < limit:
         return work()
-    return await asyncio.get_running_loop().run_in_executor(_POOL, work)
+    return await run_in_pool(work)
 
 
 def render_pending(renderer: Renderer, pending: PendingTurn, limit_tokens: int | None = None) -> Prompt:
