@@ -20,8 +20,8 @@ from turnkeeper.dialects.chat import CHAT
 from turnkeeper.dialects.jsonbody import parse_object
 from turnkeeper.engines import (
     EngineClient,
-    EngineReport,
     EngineState,
+    EngineStatus,
     GenerateRequest,
     Generation,
     RelayReply,
@@ -66,9 +66,9 @@ class MockedEngine:
     async def abort(self, rid: str) -> None:
         """Do nothing: a canned reply takes no time."""
 
-    async def probe(self) -> tuple[EngineReport, ...]:
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
         """Report one engine that serves."""
-        return (EngineReport(url="http://mock", state=EngineState.SERVING, weight_version="1"),)
+        return (EngineStatus(url="http://mock", state=EngineState.SERVING, weight_version="1"),)
 
     async def close(self) -> None:
         """Do nothing: there is no connection."""

@@ -30,8 +30,8 @@ from turnkeeper.core.turn import RetryMarks, TurnRequest
 from turnkeeper.dialects import CHAT, ParseContext
 from turnkeeper.engines import (
     EngineClient,
-    EngineReport,
     EngineState,
+    EngineStatus,
     GenerateRequest,
     Generation,
     RelayReply,
@@ -104,8 +104,8 @@ class FakeEngine:
     async def abort(self, rid: str) -> None:
         self.aborted.append(rid)
 
-    async def probe(self) -> tuple[EngineReport, ...]:
-        report = EngineReport(
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
+        report = EngineStatus(
             url=ENGINE_URL, state=self.state, weight_version=self.version, context_length=self.context_length
         )
         return (report,)

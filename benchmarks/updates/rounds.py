@@ -21,7 +21,7 @@ from turnkeeper.demo.evidence import Collected, EngineCall, parse_call
 from turnkeeper.demo.tasks import held_out_tasks
 from turnkeeper.demo.trainer import wait_until_busy
 from turnkeeper.engines import EngineClient
-from turnkeeper.fleet import EngineFleet, UpdateReport
+from turnkeeper.fleet import EngineFleet, UpdateResult
 from turnkeeper.fleet.route_check import PROBE_SESSION
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import decode_samples
@@ -69,7 +69,7 @@ class Round:
     case: Case
     is_told: bool
     """Whether the session server was told of the update."""
-    update: UpdateReport
+    update: UpdateResult
     calls: tuple[TracedCall, ...]
     sessions: tuple[PlayedSession, ...]
 
@@ -103,7 +103,7 @@ class Stage:
     traces: tuple[TraceReader, ...]
     updates: int = 0
 
-    async def update(self, case: Case, session_servers: Sequence[str]) -> UpdateReport:
+    async def update(self, case: Case, session_servers: Sequence[str]) -> UpdateResult:
         """Update all engines to the other checkpoint, under a new label."""
         self.updates += 1
         client = EngineClient()

@@ -1,7 +1,7 @@
 """What a caller is told who is not the admin: never an address of an engine or of anything behind the server. Pure.
 
 * An error whose text holds what an engine or the operator's own code said, and that its caller can do nothing about,
-  has a sentence in its place (``TurnkeeperError.told``): no pattern knows every name that a text may hold.
+  has a sentence in its place (``TurnkeeperError.public_message``): no pattern knows every name that a text may hold.
 * An engine's refusal is about the caller's own request. Its text is told, without URLs, IP addresses, names with ports,
   names of private domains, and names of the engines that the server knows.
 """
@@ -33,8 +33,8 @@ _HIDDEN = "[address]"
 def tell(error: TurnkeeperError) -> TurnkeeperError:
     """The error as a caller is told it who is not the admin: of the same class, with the same status and code."""
     facts = {name: value for name, value in error.facts.items() if name != "url"}
-    if error.told:
-        return type(error)(error.told, hint=_LOG, **facts)
+    if error.public_message:
+        return type(error)(error.public_message, hint=_LOG, **facts)
     if len(facts) == len(error.facts):
         return error  # no engine had a part in it: it quotes the caller's own words, if anybody's
     hosts = list_hosts([str(error.facts["url"])])

@@ -41,7 +41,7 @@
        |- TurnAbortedError                 503  an abort that belongs to no weight update; not retryable
        `- EngineTimeoutError               504
 
-A class fixes ``status``, ``code`` (its name in snake case), ``is_retryable`` and ``told``. An instance
+A class fixes ``status``, ``code`` (its name in snake case), ``is_retryable`` and ``public_message``. An instance
 carries one sentence that says what was expected, what came and where, an optional ``hint`` that says what to
 do, and ``facts``, JSON-ready values for programs. To add one: derive from the nearest parent, set the class
 attributes that differ, add the line above. Instances pickle, since they cross processes.
@@ -56,7 +56,7 @@ class TurnkeeperError(Exception):
 
     status: ClassVar[int] = 500
     is_retryable: ClassVar[bool] = False
-    told: ClassVar[str] = ""
+    public_message: ClassVar[str] = ""
     """What callers other than the admin are told in place of the message, where it may hold what an engine or the
     operator's own code said; empty where the message holds none."""
 
@@ -222,7 +222,7 @@ class AssemblyError(TurnkeeperError):
 class HookError(AssemblyError):
     """A picker or postprocessor raised or broke its contract; the message names it."""
 
-    told = "a hook of the server failed on the session's samples"
+    public_message = "a hook of the server failed on the session's samples"
 
 
 class CapacityError(TurnkeeperError):
@@ -257,7 +257,7 @@ class TokenIntegrityError(TurnkeeperError):
 class MatcherError(TurnkeeperError):
     """A message matcher given by import path raised or returned no bool; facts: ``matcher``."""
 
-    told = "the server's message matcher failed"
+    public_message = "the server's message matcher failed"
 
 
 class PayloadError(TurnkeeperError, ValueError):
@@ -269,14 +269,14 @@ class EngineError(TurnkeeperError):
 
     status = 502
     is_retryable = True
-    told = "the engine could not be reached, or failed"
+    public_message = "the engine could not be reached, or failed"
 
 
 class EngineProtocolError(EngineError):
     """The reply lacks or contradicts what a turn needs: logprobs, lengths, rows."""
 
     is_retryable = False
-    told = "the engine's reply lacks or contradicts what a turn needs"
+    public_message = "the engine's reply lacks or contradicts what a turn needs"
 
 
 class EngineRefusedError(EngineError):
@@ -288,14 +288,14 @@ class EngineRefusedError(EngineError):
         return int(self.facts.get("engine_status", 400))
 
     is_retryable = False
-    told = ""
+    public_message = ""
 
 
 class EnginePausedError(EngineError):
     """The engines are paused for longer than a turn waits."""
 
     status = 503
-    told = ""
+    public_message = ""
 
 
 class TurnAbortedError(EngineError):
@@ -303,11 +303,11 @@ class TurnAbortedError(EngineError):
 
     status = 503
     is_retryable = False
-    told = ""
+    public_message = ""
 
 
 class EngineTimeoutError(EngineError):
     """The engine gave no answer in time."""
 
     status = 504
-    told = "the engine gave no answer in time"
+    public_message = "the engine gave no answer in time"

@@ -192,10 +192,10 @@ async def test_streamed_ids_are_the_ids_of_the_reply(subject: Subject) -> None:
 
 
 async def test_a_probe_finds_it_serving_then_paused(subject: Subject) -> None:
-    [report] = await subject.engine.probe()
+    [report] = await subject.engine.fetch_status()
     assert (report.url, report.state, report.error) == (subject.url, EngineState.SERVING, "")
     await subject.pause()
-    [report] = await subject.engine.probe()
+    [report] = await subject.engine.fetch_status()
     assert report.state is EngineState.PAUSED
 
 
@@ -236,5 +236,5 @@ async def test_an_engine_that_is_gone_is_named() -> None:
     for engine in engines:
         with pytest.raises(EngineError, match=url):
             await engine.generate(make_request())
-        assert [report.state for report in await engine.probe()] == [EngineState.UNREACHABLE]
+        assert [report.state for report in await engine.fetch_status()] == [EngineState.UNREACHABLE]
     await client.close()

@@ -28,7 +28,7 @@ from turnkeeper.engines.engine import EngineState, GenerateRequest
 from turnkeeper.engines.net.client import EngineClient
 from turnkeeper.engines.sglang.chat import SglangEngine
 from turnkeeper.errors import EngineError
-from turnkeeper.fleet.route_check import Question, check_route
+from turnkeeper.fleet.route_check import RouteRequirements, check_route
 from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.pair import ScriptedPair
@@ -98,9 +98,9 @@ async def client() -> AsyncGenerator[EngineClient]:
 
 
 async def check(client: EngineClient, url: str) -> tuple[str, ...]:
-    question = Question(prompt_ids=freeze_ids([11, 12, 13, 14, 15]), shape=SHAPE)
+    question = RouteRequirements(prompt_ids=freeze_ids([11, 12, 13, 14, 15]), shape=SHAPE)
     found = await check_route(url, client, question, connect=lambda each: SglangEngine(each, client))
-    return (found.verdict.reason,) if found.verdict.reason else ()
+    return (found.result.reason,) if found.result.reason else ()
 
 
 @pytest.mark.skipif(SGLANG_ROUTER is None, reason="sglang-router is not installed (set SGLANG_ROUTER)")
@@ -122,9 +122,9 @@ async def test_behind_smg_a_turn_has_its_rows_and_an_abort_its_worker(client: En
         request: dict[str, Any] = {"rid": "r-1", "session_id": "5e" * 16, "prompt_ids": freeze_ids([11, 12, 13, 14])}
         found = await wire.generate(GenerateRequest(**request, rows=asked))
         await wire.abort("r-1")
-        [serving] = await wire.probe()
+        [serving] = await wire.fetch_status()
         engine.pause("retract")
-        [paused] = await wire.probe()
+        [paused] = await wire.fetch_status()
     sizes = {"prompt_tokens": 4, "completion_tokens": len(found.ids)}
     patch = take_patch(found.routed_experts, request=asked, shape=SHAPE, **sizes)
     expected = scripted_rows([11, 12, 13, 14, *found.ids.tolist()], layers=2, topk=2, experts=8)[2:]

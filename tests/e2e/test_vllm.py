@@ -31,7 +31,7 @@ from turnkeeper.config.resolve import resolve
 from turnkeeper.demo.agent import play_task
 from turnkeeper.demo.tasks import CALCULATOR_TOOL, SYSTEM_PROMPT, held_out_tasks
 from turnkeeper.engines import EngineClient
-from turnkeeper.fleet.verdict import RouteState
+from turnkeeper.fleet.check_result import RouteState
 from turnkeeper.http.app import build_app
 from turnkeeper.samples import Sample, decode_samples
 from turnkeeper.server.build import build_service, check_routes
@@ -263,8 +263,8 @@ async def test_the_probe_finds_the_route_fit(engine_url: str, checkpoint: Path) 
     client = EngineClient()
     [found] = await check_routes(config, client)
     await client.close()
-    assert (found.verdict.state, found.verdict.reason) == (RouteState.SOUND, "")
-    report = found.report
+    assert (found.result.state, found.result.reason) == (RouteState.SOUND, "")
+    report = found.engine
     assert (report.kind, report.model, report.context_length) == ("vllm", vllmkit.MODEL, vllmkit.CONTEXT_LENGTH)
 
 

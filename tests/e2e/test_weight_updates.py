@@ -25,7 +25,7 @@ from turnkeeper.choices import OnAbort, PauseMode
 from turnkeeper.clock import SystemClock
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.engines import EngineClient, GenerateRequest, SglangEngine
-from turnkeeper.fleet import EngineFleet, EnginePool, EngineWatch, Member
+from turnkeeper.fleet import EngineFleet, EngineMonitor, EnginePool, PoolMember
 from turnkeeper.generation import Gate, RunnerOptions, TurnOutcome, TurnRunner
 from turnkeeper.routing import RoutingShape, plan_rows
 from turnkeeper.testing.serve import running
@@ -72,9 +72,9 @@ async def staged(mode: PauseMode, on_abort: OnAbort, folder: Path) -> AsyncGener
         client, clock = EngineClient(timeout_s=60.0), SystemClock()
         stack.push_async_callback(client.close)
         gate = Gate(clock)
-        pool = EnginePool([Member(url=url, engine=SglangEngine(url, client)) for url in urls], now=clock.now)
+        pool = EnginePool([PoolMember(url=url, engine=SglangEngine(url, client)) for url in urls], now=clock.now)
         options = RunnerOptions(pause_mode=mode, on_abort=on_abort, shape=ROUTING, gate_timeout_s=30.0)
-        runner = TurnRunner(pool, gate, EngineWatch(pool, gate, clock), clock, options, parse=parse)
+        runner = TurnRunner(pool, gate, EngineMonitor(pool, gate, clock), clock, options, parse=parse)
         stack.push_async_callback(runner.close)
         fleet = EngineFleet(urls, client=client, clock=clock, mode=mode)
         yield Stage(engines=engines, fleet=fleet, runner=runner, gate=gate, new_weights=str(new))

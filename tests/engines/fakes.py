@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from turnkeeper.engines.engine import EngineReport, EngineState, GenerateRequest, Generation, RelayReply, RelayRequest
+from turnkeeper.engines.engine import EngineState, EngineStatus, GenerateRequest, Generation, RelayReply, RelayRequest
 
 Answer = Callable[[GenerateRequest], Awaitable[Generation]]
 URL = "http://engine"
@@ -37,8 +37,8 @@ class FakeEngine:
     async def abort(self, rid: str) -> None:
         self.aborted.append(rid)
 
-    async def probe(self) -> tuple[EngineReport, ...]:
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
         self.probes += 1
-        return (EngineReport(url=URL, state=self.state, weight_version=self.version, can_abort=self.can_abort),)
+        return (EngineStatus(url=URL, state=self.state, weight_version=self.version, can_abort=self.can_abort),)
 
     async def close(self) -> None: ...

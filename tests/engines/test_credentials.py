@@ -95,7 +95,7 @@ async def test_an_engine_of_either_kind_asks_for_its_key(make: type[ScriptedEngi
             if key == SECRET:
                 await adapter.generate(make_request())
                 await adapter.abort("one")
-                await adapter.probe()
+                await adapter.fetch_status()
                 assert {each.header("authorization") for each in engine.requests} == {f"Bearer {SECRET}"}
             else:
                 with pytest.raises(EngineError):

@@ -10,7 +10,7 @@ import pytest
 from engines.builders import make_request
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines.message import build_message, build_parser
+from turnkeeper.engines.message import build_assistant_message, build_parser
 from turnkeeper.rendering import ParsedReply, ParsedToolCall, Renderer, build_renderer
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
@@ -21,16 +21,18 @@ def renderer() -> Renderer:
 
 
 def test_only_what_is_there_stands_in_the_message() -> None:
-    assert build_message(ParsedReply(reasoning=None, content="x", tool_calls=())) == {
+    assert build_assistant_message(ParsedReply(reasoning=None, content="x", tool_calls=())) == {
         "role": "assistant",
         "content": "x",
     }
-    assert build_message(ParsedReply(reasoning="why", content="", tool_calls=()))["reasoning_content"] == "why"
+    assert (
+        build_assistant_message(ParsedReply(reasoning="why", content="", tool_calls=()))["reasoning_content"] == "why"
+    )
 
 
 def test_arguments_and_ids_keep_their_spelling() -> None:
     calls = (ParsedToolCall(name="f", arguments='{"a":  1.0}'), ParsedToolCall(name="g", arguments="{}", id="own"))
-    message = build_message(ParsedReply(reasoning=None, content="", tool_calls=calls))
+    message = build_assistant_message(ParsedReply(reasoning=None, content="", tool_calls=calls))
     assert message["tool_calls"] == [
         {"id": "", "type": "function", "function": {"name": "f", "arguments": '{"a":  1.0}'}},
         {"id": "own", "type": "function", "function": {"name": "g", "arguments": "{}"}},

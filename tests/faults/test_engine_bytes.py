@@ -352,7 +352,7 @@ def test_no_reply_to_other_calls_stops_the_loop() -> None:
                 AT[0] = (status, framing, body)
                 raw.answer, raw.closes = {**PLAIN, **ODD}[framing](status, BODIES[body]), True
                 await engine.abort("rid-1")
-                reports = await engine.probe()
+                reports = await engine.fetch_status()
                 assert len(reports) == 1
                 with contextlib.suppress(TurnkeeperError):
                     reply = await engine.relay(RelayRequest(method="GET", path="/x", session_id="s"))

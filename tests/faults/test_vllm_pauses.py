@@ -14,7 +14,7 @@ from turnkeeper.choices import EngineKind, EngineWire, OnAbort, PauseMode
 from turnkeeper.clock import SystemClock
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.engines import EngineClient, GenerateRequest
-from turnkeeper.fleet import EngineFleet, EngineWatch, connect_engines
+from turnkeeper.fleet import EngineFleet, EngineMonitor, connect_engines
 from turnkeeper.generation import Gate, RunnerOptions, TurnRunner
 from turnkeeper.testing.script import ScriptedReply
 from turnkeeper.testing.serve import running
@@ -34,10 +34,10 @@ async def test_turns_survive_a_pause_that_nobody_told(refuses: bool) -> None:
     async with running(app) as url:
         engine = connect_engines([url], client, kind=EngineKind.AUTO, wire=EngineWire.CHAT, parse=parse, now=clock.now)
         gate = Gate(clock)
-        watch = EngineWatch(engine, gate, clock, interval_s=0.05, alert_interval_s=0.02)
-        looks = asyncio.create_task(watch.run())
+        monitor = EngineMonitor(engine, gate, clock, interval_s=0.05, fast_interval_s=0.02)
+        looks = asyncio.create_task(monitor.run())
         options = RunnerOptions(pause_mode=PauseMode.ABORT, on_abort=OnAbort.RESTART, gate_timeout_s=20.0)
-        runner = TurnRunner(engine, gate, watch, clock, options, parse=parse)
+        runner = TurnRunner(engine, gate, monitor, clock, options, parse=parse)
         fleet = EngineFleet([url], client=client, clock=clock, mode=PauseMode.ABORT)
         first = asyncio.create_task(runner.run(make_request(rid="first")))
         await app.wait_for_generations(1)

@@ -17,7 +17,7 @@ from turnkeeper.engines.sglang.chat import SglangEngine
 from turnkeeper.engines.sglang.generate import SglangGenerateEngine
 from turnkeeper.engines.vllm.generate import VllmEngine
 from turnkeeper.errors import EngineError
-from turnkeeper.fleet.connect import UnknownEngine, connect_engines, detect_kind
+from turnkeeper.fleet.connect import DetectedEngine, connect_engines, detect_kind
 from turnkeeper.fleet.pool import EnginePool
 from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
 from turnkeeper.testing.script import ScriptedReply
@@ -47,7 +47,7 @@ def connect(
         (EngineKind.SGLANG, EngineWire.CHAT, SglangEngine),
         (EngineKind.SGLANG, EngineWire.GENERATE, SglangGenerateEngine),
         (EngineKind.VLLM, EngineWire.CHAT, VllmEngine),
-        (EngineKind.AUTO, EngineWire.CHAT, UnknownEngine),
+        (EngineKind.AUTO, EngineWire.CHAT, DetectedEngine),
     ],
 )
 async def test_kind_and_wire_choose_the_adapter(
@@ -74,7 +74,7 @@ async def test_an_engine_of_unknown_kind_serves_as_what_it_is(client: EngineClie
         engine = connect(client, url)
         await engine.abort("r")
         assert (await engine.generate(make_request())).message["content"] == "parsed"
-        assert [report.kind for report in await engine.probe()] == ["vllm"]
+        assert [status.kind for status in await engine.fetch_status()] == ["vllm"]
         assert (await engine.relay(RelayRequest(method="GET", path="/v1/models"))).status == 200
         await engine.abort("r")
         await engine.close()
@@ -83,7 +83,7 @@ async def test_an_engine_of_unknown_kind_serves_as_what_it_is(client: EngineClie
 async def test_a_server_that_is_not_there_is_asked_again(client: EngineClient) -> None:
     with unreachable_url() as url:
         engine = connect(client, url)
-        assert [report.state for report in await engine.probe()] == [EngineState.UNREACHABLE]
+        assert [status.state for status in await engine.fetch_status()] == [EngineState.UNREACHABLE]
         with pytest.raises(EngineError, match=url):
             await engine.generate(make_request())
         await engine.close()

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from engines.builders import make_generation, make_request
-from turnkeeper.engines.engine import EngineReport, EngineState, GenerateRequest, Generation, RelayReply, RelayRequest
+from turnkeeper.engines.engine import EngineState, EngineStatus, GenerateRequest, Generation, RelayReply, RelayRequest
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, EngineTimeoutError
-from turnkeeper.fleet.pool import EnginePool, Member, rank_engines
+from turnkeeper.fleet.pool import EnginePool, PoolMember, rank_engines
 
 URLS = ("http://a", "http://b", "http://c")
 
@@ -40,9 +40,9 @@ class FakeEngine:
     async def abort(self, rid: str) -> None:
         self.aborted.append(rid)
 
-    async def probe(self) -> tuple[EngineReport, ...]:
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
         state = EngineState.UNREACHABLE if self.error else EngineState.SERVING
-        return (EngineReport(url=self.url, state=state),)
+        return (EngineStatus(url=self.url, state=state),)
 
     async def close(self) -> None: ...
 
@@ -53,7 +53,7 @@ class Fleet:
     def __init__(self) -> None:
         self.at = 100.0
         self.fakes = {url: FakeEngine(url) for url in URLS}
-        members = [Member(url=url, engine=engine) for url, engine in self.fakes.items()]
+        members = [PoolMember(url=url, engine=engine) for url, engine in self.fakes.items()]
         self.pool = EnginePool(members, now=lambda: self.at, retry_s=5.0)
 
     async def serve(self) -> str:
@@ -101,14 +101,14 @@ async def test_a_probe_brings_an_engine_back_before_its_time() -> None:
     fleet.fakes[ORDER[0]].error = REFUSED
     await fleet.serve()
     fleet.fakes[ORDER[0]].error = None
-    assert {report.state for report in await fleet.pool.probe()} == {EngineState.SERVING}
+    assert {status.state for status in await fleet.pool.fetch_status()} == {EngineState.SERVING}
     assert await fleet.serve() == ORDER[0]
 
 
 async def test_a_probe_takes_an_engine_out_before_a_turn_meets_it() -> None:
     fleet = Fleet()
     fleet.fakes[ORDER[0]].error = REFUSED
-    await fleet.pool.probe()
+    await fleet.pool.fetch_status()
     assert await fleet.serve() == ORDER[1]
     assert fleet.fakes[ORDER[0]].calls == 0
 

@@ -19,54 +19,54 @@ import pytest
 from engines.builders import make_generation, make_request
 from engines.fakes import URL, FakeEngine
 from turnkeeper.choices import EngineWire, PauseMode
-from turnkeeper.engines.engine import EngineReport, EngineState, GenerateRequest, Generation, RelayRequest
+from turnkeeper.engines.engine import EngineState, EngineStatus, GenerateRequest, Generation, RelayRequest
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.fleet.route import RouteKeeper
-from turnkeeper.fleet.route_check import RouteReport
-from turnkeeper.fleet.verdict import RouteState, Verdict
+from turnkeeper.fleet.check_result import CheckResult, RouteState
+from turnkeeper.fleet.route import RouteChecker
+from turnkeeper.fleet.route_check import RouteStatus
 from turnkeeper.generation.gate import Gate
 from turnkeeper.testing.clock import ManualClock, settle
 
-SERVING = EngineReport(url=URL, state=EngineState.SERVING)
-GONE = EngineReport(url=URL, state=EngineState.UNREACHABLE)
-PAUSED = EngineReport(url=URL, state=EngineState.PAUSED)
-SOUND = Verdict(state=RouteState.SOUND, sampled_tokens=2)
-UNFIT = Verdict(state=RouteState.UNFIT, reason="the flag --x is missing", is_fatal=True)
-SILENT = Verdict(state=RouteState.UNCHECKED, reason="no answer")
+SERVING = EngineStatus(url=URL, state=EngineState.SERVING)
+GONE = EngineStatus(url=URL, state=EngineState.UNREACHABLE)
+PAUSED = EngineStatus(url=URL, state=EngineState.PAUSED)
+SOUND = CheckResult(state=RouteState.SOUND, sampled_tokens=2)
+UNFIT = CheckResult(state=RouteState.UNFIT, reason="the flag --x is missing", is_fatal=True)
+SILENT = CheckResult(state=RouteState.UNCHECKED, reason="no answer")
 
 
 @dataclass(eq=False)
 class Stage:
-    """A keeper of one route whose probes wait until the test answers them."""
+    """A checker of one route whose probes wait until the test answers them."""
 
     clock: ManualClock = field(default_factory=ManualClock)
-    asked: list[asyncio.Future[Verdict]] = field(default_factory=list)
-    told: list[Verdict] = field(default_factory=list)
+    checks: list[asyncio.Future[CheckResult]] = field(default_factory=list)
+    results: list[CheckResult] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.gate = Gate(self.clock)
-        self.routes = RouteKeeper(
-            [f"{URL}/"], gate=self.gate, clock=self.clock, check=self.check, on_verdict=self.told.append
+        self.routes = RouteChecker(
+            [f"{URL}/"], gate=self.gate, clock=self.clock, check=self.check, on_result=self.results.append
         )
         self.engine = FakeEngine(answer)
-        self.guarded = self.routes.guard(URL, self.engine)
+        self.checked = self.routes.wrap(URL, self.engine)
 
-    async def check(self, url: str) -> RouteReport:
+    async def check(self, url: str) -> RouteStatus:
         assert url == URL
-        self.asked.append(asyncio.get_running_loop().create_future())
-        return RouteReport(report=SERVING, verdict=await self.asked[-1])
+        self.checks.append(asyncio.get_running_loop().create_future())
+        return RouteStatus(engine=SERVING, result=await self.checks[-1])
 
-    async def see(self, *reports: EngineReport) -> None:
-        for report in reports:
-            self.routes.note_reports([report])
+    async def see(self, *statuses: EngineStatus) -> None:
+        for status in statuses:
+            self.routes.note_statuses([status])
             await settle()
 
-    async def answer(self, verdict: Verdict) -> None:
-        self.asked[-1].set_result(verdict)
+    async def answer(self, result: CheckResult) -> None:
+        self.checks[-1].set_result(result)
         await settle()
 
     async def begin_turn(self) -> asyncio.Task[Generation]:
-        turn = asyncio.create_task(self.guarded.generate(make_request()))
+        turn = asyncio.create_task(self.checked.generate(make_request()))
         await settle()
         return turn
 
@@ -91,42 +91,42 @@ async def test_a_route_is_probed_once() -> None:
         await stage.answer(SOUND)
         await stage.clock.advance(10_000)
         await stage.see(SERVING)
-        assert len(stage.asked) == 1
-        assert stage.told == [SOUND]
+        assert len(stage.checks) == 1
+        assert stage.results == [SOUND]
 
 
 @pytest.mark.parametrize(
-    "reports",
+    "statuses",
     [
         pytest.param([GONE, SERVING], id="came back"),
         pytest.param([replace(SERVING, workers=("http://w",))], id="other workers"),
         pytest.param([replace(SERVING, wire=EngineWire.GENERATE, is_disaggregated=True)], id="serves otherwise"),
     ],
 )
-async def test_a_route_is_probed_again_when_something_else_may_serve(reports: list[EngineReport]) -> None:
+async def test_a_route_is_probed_again_when_something_else_may_serve(statuses: list[EngineStatus]) -> None:
     async with staged() as stage:
         await stage.see(SERVING)
         await stage.answer(SOUND)
-        await stage.see(*reports)
-        assert len(stage.asked) == 2
+        await stage.see(*statuses)
+        assert len(stage.checks) == 2
 
 
-@pytest.mark.parametrize("report", [GONE, PAUSED])
-async def test_an_engine_that_cannot_answer_is_not_probed(report: EngineReport) -> None:
+@pytest.mark.parametrize("status", [GONE, PAUSED])
+async def test_an_engine_that_cannot_answer_is_not_probed(status: EngineStatus) -> None:
     async with staged() as stage:
-        await stage.see(report)
-        assert not stage.asked
-        assert (await stage.guarded.generate(make_request())).url  # and holds no turn up
+        await stage.see(status)
+        assert not stage.checks
+        assert (await stage.checked.generate(make_request())).url  # and holds no turn up
 
 
 async def test_no_probe_runs_during_a_pause() -> None:
     async with staged() as stage:
         stage.gate.pause(PauseMode.IN_PLACE)
         await stage.see(SERVING)
-        assert not stage.asked
+        assert not stage.checks
         stage.gate.resume()
         await stage.see(SERVING)
-        assert len(stage.asked) == 1
+        assert len(stage.checks) == 1
 
 
 async def test_a_pause_ends_the_probe_it_meets() -> None:
@@ -134,26 +134,26 @@ async def test_a_pause_ends_the_probe_it_meets() -> None:
         await stage.see(SERVING)
         stage.gate.pause(PauseMode.RETRACT)
         await settle()
-        assert stage.asked[0].cancelled()
+        assert stage.checks[0].cancelled()
         stage.gate.resume()
         await stage.see(SERVING)
-        assert len(stage.asked) == 2
+        assert len(stage.checks) == 2
 
 
 async def test_the_end_of_the_keeper_ends_its_probes() -> None:
     async with staged() as stage:
         await stage.see(SERVING)
-    assert stage.asked[0].cancelled()
-    assert (await stage.guarded.generate(make_request())).url
+    assert stage.checks[0].cancelled()
+    assert (await stage.checked.generate(make_request())).url
 
 
-@pytest.mark.parametrize("verdict", [SOUND, SILENT, replace(UNFIT, is_fatal=False)])
-async def test_a_turn_waits_for_the_first_verdict(verdict: Verdict) -> None:
+@pytest.mark.parametrize("result", [SOUND, SILENT, replace(UNFIT, is_fatal=False)])
+async def test_a_turn_waits_for_the_first_verdict(result: CheckResult) -> None:
     async with staged() as stage:
         await stage.see(SERVING)
         turn = await stage.begin_turn()
         assert not stage.engine.requests
-        await stage.answer(verdict)
+        await stage.answer(result)
         assert (await turn).url
 
 
@@ -181,7 +181,7 @@ async def test_a_probe_that_fails_on_its_own_holds_no_turn_up(caplog: pytest.Log
     async with staged() as stage:
         await stage.see(SERVING)
         turn = await stage.begin_turn()
-        stage.asked[0].set_exception(RuntimeError("a mistake"))
+        stage.checks[0].set_exception(RuntimeError("a mistake"))
         assert (await turn).url
     assert "the probe of" in caplog.text
 
@@ -192,8 +192,8 @@ async def test_turns_on_an_unfit_route_are_refused_without_an_engine_call() -> N
         await stage.answer(UNFIT)
         for _ in range(3):
             with pytest.raises(EngineProtocolError, match="--x"):
-                await stage.guarded.generate(make_request())
-        assert (len(stage.asked), stage.engine.requests) == (1, [])
+                await stage.checked.generate(make_request())
+        assert (len(stage.checks), stage.engine.requests) == (1, [])
 
 
 async def test_a_turn_renews_a_bad_verdict_of_some_age() -> None:
@@ -202,7 +202,7 @@ async def test_a_turn_renews_a_bad_verdict_of_some_age() -> None:
         await stage.answer(UNFIT)
         await stage.clock.advance(5)
         turns = [await stage.begin_turn() for _ in range(2)]
-        assert len(stage.asked) == 2
+        assert len(stage.checks) == 2
         await stage.answer(SOUND)
         assert [(await turn).url for turn in turns]
 
@@ -219,27 +219,27 @@ async def test_a_renewed_verdict_may_be_as_bad() -> None:
         assert not stage.engine.requests
 
 
-@pytest.mark.parametrize("verdict", [UNFIT, SILENT])
-async def test_looks_renew_what_is_not_good(verdict: Verdict) -> None:
+@pytest.mark.parametrize("result", [UNFIT, SILENT])
+async def test_looks_renew_what_is_not_good(result: CheckResult) -> None:
     async with staged() as stage:
         await stage.see(SERVING)
-        await stage.answer(verdict)
+        await stage.answer(result)
         await stage.clock.advance(29)
         await stage.see(SERVING)
-        assert len(stage.asked) == 1
+        assert len(stage.checks) == 1
         await stage.clock.advance(1)
         await stage.see(SERVING)
-        assert len(stage.asked) == 2
+        assert len(stage.checks) == 2
 
 
 async def test_one_problem_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "turnkeeper.engines")
     async with staged() as stage:
         await stage.see(SERVING)
-        for verdict in (UNFIT, UNFIT, SOUND):
-            await stage.answer(verdict)
+        for result in (UNFIT, UNFIT, SOUND):
+            await stage.answer(result)
             problems = stage.routes.list_problems()
-            assert bool(problems) == (verdict is UNFIT)
+            assert bool(problems) == (result is UNFIT)
             await stage.clock.advance(30)
             await stage.see(SERVING)
         counts = [stage.routes.count(state) for state in RouteState]
@@ -250,11 +250,11 @@ async def test_one_problem_is_one_warning(caplog: pytest.LogCaptureFixture) -> N
 
 async def test_the_guard_passes_everything_else_through() -> None:
     stage = Stage()
-    await stage.guarded.abort("r")
+    await stage.checked.abort("r")
     assert stage.engine.aborted == ["r"]
-    assert (await stage.guarded.probe())[0].url == URL
+    assert (await stage.checked.fetch_status())[0].url == URL
     with pytest.raises(NotImplementedError):
-        await stage.guarded.relay(RelayRequest(method="GET", path="/"))
-    await stage.guarded.close()
+        await stage.checked.relay(RelayRequest(method="GET", path="/"))
+    await stage.checked.close()
     await stage.see(replace(SERVING, url="http://stranger"))
-    assert not stage.asked
+    assert not stage.checks

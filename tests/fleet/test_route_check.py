@@ -25,8 +25,8 @@ from turnkeeper.engines.engine import EngineState
 from turnkeeper.engines.net.client import EngineClient, HttpReply
 from turnkeeper.engines.sglang.chat import SglangEngine
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, EngineTimeoutError, TurnkeeperError
-from turnkeeper.fleet.route_check import Question, check_route, read_router_name
-from turnkeeper.fleet.verdict import RouteState, Verdict, explain, judge_error
+from turnkeeper.fleet.check_result import CheckResult, RouteState, classify_error, describe_fault
+from turnkeeper.fleet.route_check import RouteRequirements, check_route, read_router_name
 from turnkeeper.routing import RoutingShape
 from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
 from turnkeeper.testing.script import MoeShape
@@ -44,11 +44,11 @@ async def client() -> AsyncGenerator[EngineClient]:
 
 
 async def check(client: EngineClient, url: str, *, timeout_s: float = 5.0, **asked: Any) -> tuple[str, ...]:
-    question = Question(prompt_ids=IDS, **asked)
+    requirements = RouteRequirements(prompt_ids=IDS, **asked)
     found = await check_route(
-        url, client, question, connect=lambda each: SglangEngine(each, client), timeout_s=timeout_s
+        url, client, requirements, connect=lambda each: SglangEngine(each, client), timeout_s=timeout_s
     )
-    return (found.verdict.reason,) if found.verdict.reason else ()
+    return (found.result.reason,) if found.result.reason else ()
 
 
 def answering(**reply: Any) -> ScriptedEngine:
@@ -190,10 +190,10 @@ async def test_a_router_is_as_its_workers_are(client: EngineClient) -> None:
     worker = ScriptedEngine(weight_version="5")
     async with running(worker) as worker_url, running(DroppingRouter(worker_url)) as url:
         router = SglangEngine(url, client)
-        [report] = await router.probe()
-        assert (report.url, report.state, report.weight_version) == (url, EngineState.SERVING, "5")
+        [status] = await router.fetch_status()
+        assert (status.url, status.state, status.weight_version) == (url, EngineState.SERVING, "5")
         worker.pause("retract")
-        assert [each.state for each in await router.probe()] == [EngineState.PAUSED]
+        assert [each.state for each in await router.fetch_status()] == [EngineState.PAUSED]
         await router.abort("r-1")
     assert worker.requests[-1].json == {"rid": "r-1", "abort_all": False}
 
@@ -202,7 +202,7 @@ async def test_a_router_that_lists_no_workers_cannot_end_calls(client: EngineCli
     router = ScriptedEngine()
     router.control_answers |= dict.fromkeys(("/ready", "/model_info", "/get_model_info", "/workers"), (404, b"{}"))
     async with running(ScriptedEngine()) as worker, running(DroppingRouter(worker)) as listing, running(router) as url:
-        found = [(await SglangEngine(each, client).probe())[0].can_abort for each in (worker, listing, url)]
+        found = [(await SglangEngine(each, client).fetch_status())[0].can_abort for each in (worker, listing, url)]
     assert found == [True, True, False]
 
 
@@ -226,8 +226,10 @@ async def test_an_engine_that_gives_no_answer_is_said_to(client: EngineClient) -
 
 
 def test_one_sound_worker_is_enough_to_blame_the_router() -> None:
-    bad = Verdict(state=RouteState.UNFIT, reason="bad")
-    text = explain("http://r", "p", {"http://a": bad, "http://b": Verdict(state=RouteState.SOUND)}, name="smg")
+    bad = CheckResult(state=RouteState.UNFIT, reason="bad")
+    text = describe_fault(
+        "http://r", "p", {"http://a": bad, "http://b": CheckResult(state=RouteState.SOUND)}, name="smg"
+    )
     assert "http://r (smg)" in text
     assert "http://b" in text
 
@@ -267,15 +269,15 @@ def test_routers_are_told_by_how_they_refuse(
     ],
 )
 def test_what_an_error_says_of_a_route(error: TurnkeeperError, state: RouteState, is_fatal: bool) -> None:
-    verdict = judge_error(error)
-    assert (verdict.state, verdict.is_fatal) == (state, is_fatal)
-    assert error.message in verdict.reason
+    result = classify_error(error)
+    assert (result.state, result.is_fatal) == (state, is_fatal)
+    assert error.message in result.reason
 
 
 def test_rows_that_turns_would_mask_stop_no_turn() -> None:
     bad = EngineProtocolError("bad rows", fault="repeated")
-    assert not judge_error(bad, OnBadRows.MASK).is_fatal
-    assert judge_error(EngineProtocolError("no routed_experts"), OnBadRows.MASK).is_fatal
+    assert not classify_error(bad, OnBadRows.MASK).is_fatal
+    assert classify_error(EngineProtocolError("no routed_experts"), OnBadRows.MASK).is_fatal
 
 
 class Loaded(ScriptedEngine):
@@ -309,11 +311,11 @@ async def test_an_engine_that_does_not_know_the_adapter_is_named(
         found = await check_route(
             url,
             client,
-            Question(prompt_ids=IDS, lora_name="mine"),
+            RouteRequirements(prompt_ids=IDS, lora_name="mine"),
             connect=lambda each: SglangEngine(each, client),
             timeout_s=5.0,
         )
-    assert found.verdict.state is (RouteState.UNFIT if said else RouteState.SOUND)
-    assert not found.verdict.is_fatal  # a trainer may load it with its first weight update
-    assert all(each in found.verdict.reason for each in said)
-    assert all(each in found.verdict.reason for each in (url,) if said)
+    assert found.result.state is (RouteState.UNFIT if said else RouteState.SOUND)
+    assert not found.result.is_fatal  # a trainer may load it with its first weight update
+    assert all(each in found.result.reason for each in said)
+    assert all(each in found.result.reason for each in (url,) if said)

@@ -84,11 +84,11 @@ def calls(engine: ScriptedEngine) -> list[tuple[str, dict[str, Any]]]:
 async def test_each_mode_has_its_sequence_with_every_default_sent(client: EngineClient, mode: PauseMode) -> None:
     setup = Fleet(client, mode=mode)
     async with setup as fleet:
-        report = await fleet.update_from_disk("/weights", "8")
+        status = await fleet.update_from_disk("/weights", "8")
     assert [calls(engine) for engine in setup.engines] == [STEPS[mode]] * 2
     assert [engine.weight_version for engine in setup.engines] == ["8", "8"]
     assert not any(engine.is_paused for engine in setup.engines)
-    assert (report.version, report.mode, report.engines) == ("8", mode, 2)
+    assert (status.version, status.mode, status.engines) == ("8", mode, 2)
 
 
 async def test_colocated_engines_release_their_memory_while_training(client: EngineClient) -> None:
@@ -154,18 +154,18 @@ async def test_an_update_that_fails_leaves_the_engines_paused(client: EngineClie
 
 
 async def test_session_servers_hold_new_turns_back_from_before_until_after(client: EngineClient) -> None:
-    order: list[str] = []
+    action: list[str] = []
     server, engine = ScriptedEngine(), ScriptedEngine()
     for app, name in ((server, "server"), (engine, "engine")):
-        app.on_request = lambda call, name=name: order.append(f"{name}{call.path}")
+        app.on_request = lambda call, name=name: action.append(f"{name}{call.path}")
     server.control_answers |= {"/engine/pause": (200, b"{}"), "/engine/continue": (200, b"{}")}
     async with running(server) as server_url, running(engine) as engine_url:
         fleet = EngineFleet(
             [engine_url], client=client, clock=SystemClock(), mode=PauseMode.IN_PLACE, session_servers=[server_url]
         )
         await fleet.update_from_disk("/weights", "8")
-    assert order[0] == "server/engine/pause"
-    assert order[-1] == "server/engine/continue"
+    assert action[0] == "server/engine/pause"
+    assert action[-1] == "server/engine/continue"
     assert server.requests[0].json == {"mode": "in_place", "forward": False}
 
 
@@ -206,8 +206,8 @@ async def test_vllm_has_its_own_sequence_in_each_mode(client: EngineClient, mode
     async with setup as fleet:
         await fleet.update_from_disk("/weights", "8")
     for engine in setup.engines:
-        told = [(f"{call.path}?{call.query}".rstrip("?"), call.json) for call in engine.requests]
-        assert told == [*((path, {}) for path in VLLM_STEPS[mode]), *LOAD]
+        requested = [(f"{call.path}?{call.query}".rstrip("?"), call.json) for call in engine.requests]
+        assert requested == [*((path, {}) for path in VLLM_STEPS[mode]), *LOAD]
     assert [(engine.weight_version, engine.is_paused) for engine in setup.engines] == [("8", False)] * 2
 
 

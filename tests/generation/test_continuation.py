@@ -24,7 +24,7 @@ from turnkeeper.generation.continuation import (
     find_natural_end,
     find_obstacle,
 )
-from turnkeeper.generation.joining import Piece
+from turnkeeper.generation.joining import ReplyPart
 from turnkeeper.routing import Patch, RoutingRows, RowsRequest
 
 A = AbortAction
@@ -97,9 +97,9 @@ def rows(start: int, stop: int) -> Patch:
     return Patch(rows=RoutingRows(experts_RLK=zeros), start=start, bad=None, changed_rows=0)
 
 
-def piece(count: int, patch: Patch | None = None) -> Piece:
+def part(count: int, patch: Patch | None = None) -> ReplyPart:
     generation = make_generation(count, finish_reason="abort")
-    return Piece(request=make_request(), generation=generation, versions=(), patch=patch)
+    return ReplyPart(request=make_request(), generation=generation, versions=(), patch=patch)
 
 
 def test_without_a_piece_the_turn_is_asked_for_again_under_another_rid() -> None:
@@ -112,7 +112,7 @@ def test_the_next_request_goes_on_behind_the_partial_ids() -> None:
     first = make_request(
         sampling={"max_tokens": 10, "min_tokens": 2, "temperature": 1.0}, forwarded={"max_completion_tokens": 12}
     )
-    request = derive_request(first, [piece(4), piece(1)], rid="r-2")
+    request = derive_request(first, [part(4), part(1)], rid="r-2")
     assert request.prompt_ids.tolist() == [11, 12, 13, 14, 15, 20, 21, 22, 23, 20]
     assert request.encode_prompt() == b"[11,12,13,14,15,20,21,22,23,20]"
     assert request.sampling == {"max_tokens": 5, "min_tokens": 0, "temperature": 1.0}
@@ -120,19 +120,19 @@ def test_the_next_request_goes_on_behind_the_partial_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "patches", "start_len", "held"),
+    ("requested", "patches", "start_len", "held"),
     [
         pytest.param(RowsRequest(start_len=3, held_rows=3), [rows(3, 8)], 8, 8, id="increment: rows held"),
-        pytest.param(RowsRequest(start_len=0, held_rows=0), [rows(0, 8), rows(8, 12)], 12, 12, id="two pieces"),
+        pytest.param(RowsRequest(start_len=0, held_rows=0), [rows(0, 8), rows(8, 12)], 12, 12, id="two parts"),
         pytest.param(RowsRequest(start_len=None, held_rows=3), [rows(3, 8)], None, 8, id="retract: no start"),
         pytest.param(RowsRequest(start_len=None, held_rows=3), [rows(0, 8)], None, 8, id="retract, latest"),
     ],
 )
 def test_rows_start_where_the_verified_ones_end(
-    asked: RowsRequest, patches: list[Patch], start_len: int | None, held: int
+    requested: RowsRequest, patches: list[Patch], start_len: int | None, held: int
 ) -> None:
-    pieces = [piece(4, patch) for patch in patches]
-    request = derive_request(make_request(rows=asked), pieces, rid="r-2")
+    parts = [part(4, patch) for patch in patches]
+    request = derive_request(make_request(rows=requested), parts, rid="r-2")
     assert request.rows == RowsRequest(start_len=start_len, held_rows=held)
 
 

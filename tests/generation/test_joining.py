@@ -20,7 +20,7 @@ from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.core.turn import VersionSpan
 from turnkeeper.engines.engine import GenerateRequest
 from turnkeeper.engines.message import trim_stop
-from turnkeeper.generation.joining import Joined, Piece, join_pieces
+from turnkeeper.generation.joining import JoinedReply, ReplyPart, join_parts
 from turnkeeper.routing import Patch, RoutingRows
 from turnkeeper.testing.script import scripted_rows
 
@@ -41,10 +41,10 @@ def parse(request: GenerateRequest, ids: TokenIds) -> dict[str, Any]:
     return message | ({"tool_calls": [{"id": request.rid}]} if "<call>" in text else {})
 
 
-def make_pieces(ids: list[int], cuts: list[int], *, first_row: int = 3, **fields: Any) -> list[Piece]:
+def make_parts(ids: list[int], cuts: list[int], *, first_row: int = 3, **fields: Any) -> list[ReplyPart]:
     """A turn of these ids, cut at the given counts, each piece under a version of its own."""
     path_rows = scripted_rows([*PROMPT, *ids], layers=2, topk=2, experts=8).astype(np.uint8)
-    pieces: list[Piece] = []
+    parts: list[ReplyPart] = []
     bounds = [0, *cuts, len(ids)]
     for number, (start, stop) in enumerate(pairwise(bounds)):
         is_last = stop == len(ids)
@@ -61,8 +61,8 @@ def make_pieces(ids: list[int], cuts: list[int], *, first_row: int = 3, **fields
             meta={"e2e_latency": 2.0, "spec_verify_ct": 3},
             **fields,
         )
-        pieces.append(
-            Piece(
+        parts.append(
+            ReplyPart(
                 request=make_request(sampling={"stop": ["END"]}),
                 generation=generation,
                 versions=(VersionSpan(version=str(number), start=0, stop=stop - start),) if stop > start else (),
@@ -71,34 +71,34 @@ def make_pieces(ids: list[int], cuts: list[int], *, first_row: int = 3, **fields
                 ),
             )
         )
-    return pieces
+    return parts
 
 
-def join(pieces: list[Piece]) -> Joined:
-    return join_pieces(pieces, parse=parse, decode=decode)
+def join(parts: list[ReplyPart]) -> JoinedReply:
+    return join_parts(parts, parse=parse, decode=decode)
 
 
 def test_one_piece_is_the_reply_as_the_engine_gave_it() -> None:
-    [only] = make_pieces(encode("hello"), [])
-    joined = join_pieces([only])
+    [only] = make_parts(encode("hello"), [])
+    joined = join_parts([only])
     assert joined.generation is only.generation
     assert (joined.versions, joined.patch, joined.cut_tokens) == (only.versions, only.patch, 0)
 
 
 def test_reports_of_the_likeliest_tokens_are_joined_where_every_piece_has_one() -> None:
-    pieces = make_pieces(encode("hello"), [2])
+    parts = make_parts(encode("hello"), [2])
     told = [
-        replace(piece, generation=replace(piece.generation, top_logprobs=((((7, -float(at)),),) * count)))
-        for at, (piece, count) in enumerate(zip(pieces, (2, 3), strict=True))
+        replace(part, generation=replace(part.generation, top_logprobs=((((7, -float(at)),),) * count)))
+        for at, (part, count) in enumerate(zip(parts, (2, 3), strict=True))
     ]
     assert join(told).generation.top_logprobs == (((7, 0.0),),) * 2 + (((7, -1.0),),) * 3
-    assert join([told[0], pieces[1]]).generation.top_logprobs is None
-    assert join(pieces).generation.top_logprobs is None
+    assert join([told[0], parts[1]]).generation.top_logprobs is None
+    assert join(parts).generation.top_logprobs is None
 
 
 def test_everything_parallel_is_joined_in_order() -> None:
     ids = encode("hello world")
-    joined = join(make_pieces(ids, [4, 9]))
+    joined = join(make_parts(ids, [4, 9]))
     found = joined.generation
     assert found.ids.tolist() == ids
     assert found.logprobs.tolist() == [-0.5 - index for index in range(len(ids))]
@@ -124,17 +124,17 @@ def test_everything_parallel_is_joined_in_order() -> None:
 
 def test_half_a_character_on_either_side_of_the_cut_is_one_character() -> None:
     ids = encode("a\U0001f600b")
-    assert join(make_pieces(ids, [3])).generation.message["content"] == "a\U0001f600b"
+    assert join(make_parts(ids, [3])).generation.message["content"] == "a\U0001f600b"
 
 
 def test_a_tool_call_across_the_cut_is_one_call_and_ends_the_turn_so() -> None:
-    joined = join(make_pieces(encode("<call>"), [3]))
+    joined = join(make_parts(encode("<call>"), [3]))
     assert joined.generation.finish_reason == "tool_calls"
     assert joined.generation.message["tool_calls"] == [{"id": "rid-1"}]
 
 
 def test_a_stop_string_across_the_cut_ends_the_turn_there() -> None:
-    joined = join(make_pieces(encode("okENDmore"), [3]))
+    joined = join(make_parts(encode("okENDmore"), [3]))
     found = joined.generation
     assert (decode(found.ids), found.message["content"]) == ("okEND", "ok")
     assert (found.finish_reason, found.matched_stop, found.completion_tokens) == ("stop", "END", 5)
@@ -144,24 +144,24 @@ def test_a_stop_string_across_the_cut_ends_the_turn_there() -> None:
 
 
 def test_equal_versions_on_both_sides_are_one_span() -> None:
-    pieces = make_pieces(encode("abcd"), [2])
+    parts = make_parts(encode("abcd"), [2])
     same = (VersionSpan(version="7", start=0, stop=2),)
-    pieces = [Piece(request=p.request, generation=p.generation, versions=same, patch=p.patch) for p in pieces]
-    assert join(pieces).versions == (VersionSpan(version="7", start=0, stop=4),)
+    parts = [ReplyPart(request=p.request, generation=p.generation, versions=same, patch=p.patch) for p in parts]
+    assert join(parts).versions == (VersionSpan(version="7", start=0, stop=4),)
 
 
 def test_a_payload_that_was_taken_whole_replaces_the_earlier_ones() -> None:
-    first, second = make_pieces(encode("abcd"), [2], first_row=0)
+    first, second = make_parts(encode("abcd"), [2], first_row=0)
     whole = scripted_rows([*PROMPT, *encode("abcd")], layers=2, topk=2, experts=8, salt=1).astype(np.uint8)
     patch = Patch(rows=RoutingRows(experts_RLK=whole), start=0, bad=None, changed_rows=6)
-    second = Piece(request=second.request, generation=second.generation, versions=second.versions, patch=patch)
+    second = ReplyPart(request=second.request, generation=second.generation, versions=second.versions, patch=patch)
     joined = join([first, second])
     assert joined.patch is not None
     assert np.array_equal(joined.patch.rows.experts_RLK, whole)
 
 
 @pytest.mark.parametrize(
-    ("asked", "stops"),
+    ("requested", "stops"),
     [
         ({}, ()),
         ({"stop": "x"}, ("x",)),
@@ -170,8 +170,8 @@ def test_a_payload_that_was_taken_whole_replaces_the_earlier_ones() -> None:
         ({"stop": ""}, ()),
     ],
 )
-def test_stop_strings_are_read_in_both_forms(asked: dict[str, Any], stops: tuple[str, ...]) -> None:
-    assert make_request(sampling=asked).stop_strings == stops
+def test_stop_strings_are_read_in_both_forms(requested: dict[str, Any], stops: tuple[str, ...]) -> None:
+    assert make_request(sampling=requested).stop_strings == stops
 
 
 def test_a_stop_string_is_cut_from_the_text_that_holds_it() -> None:
@@ -188,7 +188,7 @@ def test_wherever_a_turn_is_cut_it_comes_out_as_if_it_were_whole(data: st.DataOb
     until = next((n for n in range(len(raw) + 1) if b"END" in raw[:n]), len(raw))
     ids = encode(text)
     cuts = sorted(data.draw(st.sets(st.integers(1, len(ids) - 1), min_size=1, max_size=3)))
-    joined = join(make_pieces(ids, cuts))
+    joined = join(make_parts(ids, cuts))
     found = joined.generation
     assert found.ids.tolist() == ids[:until]
     assert found.message["content"] == raw[:until].decode().split("END")[0]

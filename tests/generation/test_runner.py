@@ -32,9 +32,9 @@ from turnkeeper.errors import (
     TurnAbortedError,
     TurnkeeperError,
 )
-from turnkeeper.fleet.monitor import EngineWatch
+from turnkeeper.fleet.monitor import EngineMonitor
 from turnkeeper.generation.gate import Gate
-from turnkeeper.generation.reading import RunnerOptions
+from turnkeeper.generation.part_reader import RunnerOptions
 from turnkeeper.generation.runner import TurnOutcome, TurnRunner
 from turnkeeper.routing import RoutingShape, RowsRequest
 from turnkeeper.testing.clock import ManualClock, settle
@@ -100,10 +100,10 @@ class Desk:
         self.engine = FakeEngine(*answers)
         self.clock = ManualClock()
         self.gate = Gate(self.clock)
-        self.watch = EngineWatch(self.engine, self.gate, self.clock)
+        self.monitor = EngineMonitor(self.engine, self.gate, self.clock)
         self.options = RunnerOptions(**{"pause_mode": mode, "shape": SHAPE, "stop_token_ids": (2,), **options})
         self.runner = TurnRunner(
-            self.engine, self.gate, self.watch, self.clock, self.options, parse=parse, decode=decode
+            self.engine, self.gate, self.monitor, self.clock, self.options, parse=parse, decode=decode
         )
 
     def start(self, **fields: Any) -> asyncio.Task[TurnOutcome]:
@@ -191,7 +191,7 @@ async def test_another_version_seen_by_the_end_of_the_grace_explains_it_too() ->
     turn = desk.start()
     await desk.clock.wait_for_sleepers(1)
     desk.engine.version = "2"
-    await desk.watch.look()
+    await desk.monitor.poll()
     await desk.clock.advance(2.0)
     assert (await turn).attempts == 2
 
@@ -266,7 +266,7 @@ async def test_a_503_that_nothing_explains_is_that_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "asked", "second"),
+    ("mode", "requested", "second"),
     [
         pytest.param(
             PauseMode.ABORT,
@@ -282,10 +282,12 @@ async def test_a_503_that_nothing_explains_is_that_error() -> None:
         ),
     ],
 )
-async def test_resume_goes_on_behind_the_partial_ids(mode: PauseMode, asked: RowsRequest, second: RowsRequest) -> None:
+async def test_resume_goes_on_behind_the_partial_ids(
+    mode: PauseMode, requested: RowsRequest, second: RowsRequest
+) -> None:
     desk = Desk(mode=mode, on_abort=OnAbort.RESUME)
     desk.engine.answers = [desk.pausing(WHOLE[:4]), say_rest]
-    turn = desk.start(rows=asked, sampling={"max_tokens": 9})
+    turn = desk.start(rows=requested, sampling={"max_tokens": 9})
     await desk.reopen()
     outcome = await turn
     completion = outcome.completion
@@ -594,8 +596,8 @@ async def test_the_salt_is_of_the_weights_at_the_call() -> None:
 @pytest.mark.parametrize(("first", "second", "spelled"), [("1", "2", "1+2"), ("2", "1", "2+1"), ("2", "2", "2")])
 async def test_a_salt_tells_apart_which_engine_has_which_weights(first: str, second: str, spelled: str) -> None:
     desk = Desk(say(WHOLE), cache_salt_by_version=True)
-    desk.watch.note_version("http://b", second)
-    desk.watch.note_version("http://a", first)
+    desk.monitor.note_version("http://b", second)
+    desk.monitor.note_version("http://a", first)
     await desk.start()
     assert desk.engine.requests[0].cache_salt == f"{'5e' * 16}:{spelled}"
 
@@ -647,10 +649,10 @@ async def test_runs_of_equal_rows_are_marked_and_kept() -> None:
 
 
 async def test_bad_rows_fail_the_turn_or_are_marked() -> None:
-    asked = RowsRequest(start_len=0, held_rows=0)
+    requested = RowsRequest(start_len=0, held_rows=0)
     with pytest.raises(EngineProtocolError, match="row 7"):
-        await Desk(spoil(7)).start(rows=asked)
-    completion = (await Desk(spoil(7), on_bad_rows=OnBadRows.MASK).start(rows=asked)).completion
+        await Desk(spoil(7)).start(rows=requested)
+    completion = (await Desk(spoil(7), on_bad_rows=OnBadRows.MASK).start(rows=requested)).completion
     assert completion.marks["bad_rows_from"] == 7
 
 

@@ -12,10 +12,10 @@ import pytest
 from engines.fakes import FakeEngine
 from turnkeeper.choices import EngineKind, PauseMode
 from turnkeeper.engines import EngineClient
-from turnkeeper.engines.control import Order, find_control
+from turnkeeper.engines.control import ControlAction, choose_control_wire
 from turnkeeper.errors import EngineError
-from turnkeeper.fleet import EngineWatch
-from turnkeeper.fleet.orders import OrderSender
+from turnkeeper.fleet import EngineMonitor
+from turnkeeper.fleet.controller import EngineController
 from turnkeeper.generation import Gate
 from turnkeeper.server.build import call_engines
 from turnkeeper.service.control import EngineControl
@@ -29,17 +29,17 @@ FAILED = {"url": "http://b", "ok": False, "error": "gone"}
 
 
 def make_control(answers: list[dict[str, Any]], calls: list[str]) -> EngineControl:
-    async def forward(order: Order) -> list[dict[str, Any]]:
-        calls.extend(call.path for call in order(find_control(EngineKind.SGLANG)))
+    async def forward(order: ControlAction) -> list[dict[str, Any]]:
+        calls.extend(call.path for call in order(choose_control_wire(EngineKind.SGLANG)))
         return answers
 
     clock = ManualClock()
     gate = Gate(clock)
-    return EngineControl(gate=gate, watch=EngineWatch(FakeEngine(), gate, clock), forward=forward)
+    return EngineControl(gate=gate, monitor=EngineMonitor(FakeEngine(), gate, clock), forward=forward)
 
 
-def give_orders(client: EngineClient, kind: EngineKind = EngineKind.AUTO) -> OrderSender:
-    return OrderSender(client, ManualClock(), kind=kind, timeout_s=10.0)
+def give_orders(client: EngineClient, kind: EngineKind = EngineKind.AUTO) -> EngineController:
+    return EngineController(client, ManualClock(), kind=kind, timeout_s=10.0)
 
 
 async def test_a_pause_that_fails_on_one_engine_lets_the_others_go_on() -> None:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import pytest
 
 from servicekit import FakeEngine, Kit, assistant, build_kit, user
-from turnkeeper.engines import EngineReport
+from turnkeeper.engines import EngineStatus
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.metrics import Metrics
 from turnkeeper.service.sessions import SessionEntry
@@ -38,9 +38,9 @@ class OddEngine(FakeEngine):
         if self.is_odd:
             explode()
 
-    async def probe(self) -> tuple[EngineReport, ...]:
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
         await asyncio.sleep(0)
-        return explode() if self.is_odd else await super().probe()
+        return explode() if self.is_odd else await super().fetch_status()
 
 
 def make_odd(kit: Kit, is_odd: bool) -> None:

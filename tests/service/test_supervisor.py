@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from servicekit import FakeEngine, build_kit
-from turnkeeper.engines import EngineReport
+from turnkeeper.engines import EngineStatus
 from turnkeeper.metrics import Metrics
 from turnkeeper.service.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S, SOUND_AFTER_S, Supervisor
 from turnkeeper.testing.clock import ManualClock, settle
@@ -123,11 +123,11 @@ class OddEngine(FakeEngine):
 
     probes = 0
 
-    async def probe(self) -> tuple[EngineReport, ...]:
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
         OddEngine.probes += 1
         if OddEngine.probes == 1:
             raise KeyError("workers")
-        return await super().probe()
+        return await super().fetch_status()
 
 
 async def test_health_names_a_watch_that_failed() -> None:

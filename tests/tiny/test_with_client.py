@@ -84,10 +84,10 @@ async def test_rows_are_the_same_asked_for_whole_or_by_increments(serve: Serve) 
 
 
 async def test_a_probe_tells_serving_from_paused(client: SglangEngine, served: Served) -> None:
-    (report,) = await client.probe()
+    (report,) = await client.fetch_status()
     assert (report.state, report.weight_version, report.context_length) == (EngineState.SERVING, "default", 65_536)
     await served.post("/pause_generation", {"mode": "in_place"})
-    (report,) = await client.probe()
+    (report,) = await client.fetch_status()
     assert report.state is EngineState.PAUSED
 
 

@@ -14,7 +14,7 @@ from turnkeeper.choices import PauseMode
 from turnkeeper.clock import SystemClock
 from turnkeeper.demo.stack import Stack
 from turnkeeper.engines import EngineClient
-from turnkeeper.fleet import EngineFleet, UpdateReport
+from turnkeeper.fleet import EngineFleet, UpdateResult
 
 DUE = 0.25
 """The share of finished rollouts at which the update begins: the others are in flight or still to come."""
@@ -44,7 +44,7 @@ class Trainer:
         if share >= DUE:
             self._is_due.set()
 
-    async def update_once(self) -> UpdateReport:
+    async def update_once(self) -> UpdateResult:
         """Wait until the update is due and the engines are busy, then run it.
 
         Raises:

@@ -3,8 +3,8 @@
 from turnkeeper.engines.check import build_completion, check_generation, choose_versions
 from turnkeeper.engines.engine import (
     Engine,
-    EngineReport,
     EngineState,
+    EngineStatus,
     GenerateRequest,
     Generation,
     RelayReply,
@@ -19,8 +19,8 @@ from turnkeeper.engines.vllm.generate import VllmEngine
 __all__ = [
     "Engine",
     "EngineClient",
-    "EngineReport",
     "EngineState",
+    "EngineStatus",
     "GenerateRequest",
     "Generation",
     "RelayReply",

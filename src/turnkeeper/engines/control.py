@@ -79,7 +79,7 @@ class ControlWire(Protocol):
         ...
 
 
-Order: TypeAlias = Callable[[ControlWire], Sequence[ControlCall]]
+ControlAction: TypeAlias = Callable[[ControlWire], Sequence[ControlCall]]
 """What is wanted of an engine, whichever kind it is."""
 
 
@@ -161,6 +161,6 @@ class VllmControl:
         return self.plan_release()
 
 
-def find_control(kind: EngineKind) -> ControlWire:
+def choose_control_wire(kind: EngineKind) -> ControlWire:
     """The routes of a kind that is known; what is unknown is taken for SGLang."""
     return VllmControl() if kind is EngineKind.VLLM else SglangControl()

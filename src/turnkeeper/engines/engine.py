@@ -101,17 +101,17 @@ class GenerateRequest:
     @property
     def token_budget(self) -> int | None:
         """How many tokens may be sampled; None without a limit."""
-        asked: Mapping[str, Any] = {**self.forwarded, **self.sampling}
-        limits = [asked[name] for name in TOKEN_LIMITS if isinstance(asked.get(name), int)]
+        requested: Mapping[str, Any] = {**self.forwarded, **self.sampling}
+        limits = [requested[name] for name in TOKEN_LIMITS if isinstance(requested.get(name), int)]
         return min(limits) if limits else None
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
         """The stop strings, without empty ones."""
-        asked: object = {**self.forwarded, **self.sampling}.get("stop")
-        if isinstance(asked, str):
-            return (asked,) if asked else ()
-        listed = cast(list[object], asked) if isinstance(asked, list) else []
+        requested: object = {**self.forwarded, **self.sampling}.get("stop")
+        if isinstance(requested, str):
+            return (requested,) if requested else ()
+        listed = cast(list[object], requested) if isinstance(requested, list) else []
         return tuple(item for item in listed if isinstance(item, str) and item)
 
     def encode_prompt(self) -> bytes:
@@ -180,7 +180,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineReport:
+class EngineStatus:
     """What a probe found."""
 
     url: str
@@ -256,7 +256,7 @@ class Engine(Protocol):
         """Ask every engine that can be reached to give up one attempt. Never raises: it is best effort."""
         ...
 
-    async def probe(self) -> tuple[EngineReport, ...]:
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
         """Look at each engine behind this one. Never raises: an engine that is not there is a report."""
         ...
 

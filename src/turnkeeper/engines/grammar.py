@@ -80,13 +80,15 @@ _NATIVE: Mapping[Wire, frozenset[str]] = {
 _METACHARACTERS = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
 
-def find_grammar(asked: Mapping[str, Any]) -> Grammar | None:
+def find_grammar(requested: Mapping[str, Any]) -> Grammar | None:
     """The grammar that a request asks for.
 
     Raises:
         EngineRefusedError: it asks for two.
     """
-    found = [_read(name, asked[name]) for name in _GRAMMAR_FIELDS if not FIELDS[name].is_neutral(asked.get(name))]
+    found = [
+        _read(name, requested[name]) for name in _GRAMMAR_FIELDS if not FIELDS[name].is_neutral(requested.get(name))
+    ]
     if len(found) > 1:
         raise EngineRefusedError(
             f"one grammar is expected, got {' and '.join(grammar.field for grammar in found)}",

@@ -53,7 +53,7 @@ def _canonicalise_call(call: object, url: str) -> JsonObject:
     }
 
 
-def build_message(reply: ParsedReply) -> JsonObject:
+def build_assistant_message(reply: ParsedReply) -> JsonObject:
     """The message that our own parsers read; the id of a call is empty where its format writes none."""
     message: JsonObject = {"role": "assistant", "content": reply.content}
     if reply.reasoning:
@@ -74,7 +74,7 @@ def build_parser(renderer: Renderer) -> ParseMessage:
     """Reads ids by the family's format, thinking that the prompt opened included."""
 
     def parse(request: GenerateRequest, ids: TokenIds) -> Message:
-        return build_message(parse_completion(renderer.parser(request.prompt_ids[-64:], request.tools), ids))
+        return build_assistant_message(parse_completion(renderer.parser(request.prompt_ids[-64:], request.tools), ids))
 
     return parse
 

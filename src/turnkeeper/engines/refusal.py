@@ -45,7 +45,7 @@ _PAUSED = re.compile(r"\bpaused\b", re.IGNORECASE)
 _OUT_OF_REACH = frozenset({502, 503, 521, 522, 523})
 """The statuses by which an engine, or a proxy before it, says that it cannot take turns at the moment."""
 _LONGEST_WAIT_S = 86_400
-_TOLD_HEADERS = frozenset({"content-type", "retry-after", "x-request-id", "cache-control", "etag"})
+_PUBLIC_HEADERS = frozenset({"content-type", "retry-after", "x-request-id", "cache-control", "etag"})
 """The headers of a relayed reply that say nothing of where it comes from."""
 _LONGEST_TEXT = 2_000
 """How much of an engine's error message goes into ours, in characters."""
@@ -78,18 +78,18 @@ def build_status_error(reply: HttpReply, prompt_tokens: int) -> TurnkeeperError:
     return EngineError(f"the engine at {reply.url} answered {reply.status}: {text}", **facts)
 
 
-def tell_reply(reply: RelayReply, hosts: Iterable[str]) -> RelayReply:
+def redact_reply(reply: RelayReply, hosts: Iterable[str]) -> RelayReply:
     """What a caller is told of a relayed call who is not the admin: no address, in no header and no error text.
 
     Args:
         reply: the engine's.
         hosts: names of the engines.
     """
-    headers = {name.lower(): value for name, value in reply.headers if name.lower() in _TOLD_HEADERS}
+    headers = {name.lower(): value for name, value in reply.headers if name.lower() in _PUBLIC_HEADERS}
     if reply.status < 300 or reply.status == 304:
         return replace(reply, headers=tuple(headers.items()))
     read = HttpReply(url="", status=reply.status, headers=reply.headers, body=reply.body)
-    text = hide_addresses(read_error_text(read), hosts) if 400 <= reply.status < 500 else EngineError.told
+    text = hide_addresses(read_error_text(read), hosts) if 400 <= reply.status < 500 else EngineError.public_message
     body = encode_json({"error": f"the engine answered {reply.status}: {text}", "code": EngineError.code})
     return replace(reply, headers=tuple({**headers, **JSON_HEADERS}.items()), body=body)
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 from turnkeeper.choices import EngineKind, EngineWire
 from turnkeeper.engines.engine import (
     Engine,
-    EngineReport,
     EngineState,
+    EngineStatus,
     GenerateRequest,
     Generation,
     IdsSink,
@@ -20,14 +20,14 @@ from turnkeeper.engines.engine import (
     RelayRequest,
 )
 from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.engines.sglang.chat import CONTROL_TIMEOUT_S, SglangEngine
-from turnkeeper.engines.sglang.disaggregation import FittingSglangEngine
+from turnkeeper.engines.sglang.chat import SHORT_CALL_TIMEOUT_S, SglangEngine
+from turnkeeper.engines.sglang.disaggregation import AutoSglangEngine
 from turnkeeper.engines.sglang.generate import SglangGenerateEngine
 from turnkeeper.engines.vllm.generate import VllmEngine
 from turnkeeper.errors import EngineError
-from turnkeeper.fleet.pool import EnginePool, Member
+from turnkeeper.fleet.pool import EnginePool, PoolMember
 
-Guard: TypeAlias = Callable[[str, Engine], Engine]
+WrapEngine: TypeAlias = Callable[[str, Engine], Engine]
 """Wraps the engine of a URL."""
 
 
@@ -39,7 +39,7 @@ def connect_engines(
     wire: EngineWire | None,
     parse: ParseMessage,
     now: Callable[[], float],
-    guard: Guard | None = None,
+    wrap: WrapEngine | None = None,
 ) -> Engine:
     """The engines at these URLs behind one seam. Nothing is called yet.
 
@@ -52,16 +52,16 @@ def connect_engines(
         now: a monotonic clock, in seconds.
         guard: wraps the engine of each URL.
     """
-    members: list[Member] = []
+    members: list[PoolMember] = []
     for url in dict.fromkeys(url.rstrip("/") for url in urls):
         engine = _connect(url, client, kind, wire, parse)
-        members.append(Member(url=url, engine=guard(url, engine) if guard is not None else engine))
+        members.append(PoolMember(url=url, engine=wrap(url, engine) if wrap is not None else engine))
     return members[0].engine if len(members) == 1 else EnginePool(members, now=now)
 
 
 def _connect(url: str, client: EngineClient, kind: EngineKind, wire: EngineWire | None, parse: ParseMessage) -> Engine:
     if kind is EngineKind.AUTO:
-        return UnknownEngine(url, client, lambda found: _connect(url, client, found, wire, parse))
+        return DetectedEngine(url, client, lambda found: _connect(url, client, found, wire, parse))
     if kind is EngineKind.VLLM:
         return VllmEngine(url, client, parse)
     match wire:
@@ -70,7 +70,7 @@ def _connect(url: str, client: EngineClient, kind: EngineKind, wire: EngineWire 
         case EngineWire.GENERATE:
             return SglangGenerateEngine(url, client, parse)
         case None:
-            return FittingSglangEngine(url, client, parse)
+            return AutoSglangEngine(url, client, parse)
 
 
 async def detect_kind(url: str, client: EngineClient) -> EngineKind:
@@ -79,15 +79,15 @@ async def detect_kind(url: str, client: EngineClient) -> EngineKind:
     Raises:
         EngineError: it is not there.
     """
-    info = await client.call("GET", f"{url}/model_info", timeout_s=CONTROL_TIMEOUT_S)
+    info = await client.call("GET", f"{url}/model_info", timeout_s=SHORT_CALL_TIMEOUT_S)
     if info.status != 200:
-        version = await client.call("GET", f"{url}/version", timeout_s=CONTROL_TIMEOUT_S)
+        version = await client.call("GET", f"{url}/version", timeout_s=SHORT_CALL_TIMEOUT_S)
         if version.status == 200 and b'"version"' in version.body:
             return EngineKind.VLLM
     return EngineKind.SGLANG
 
 
-class UnknownEngine:
+class DetectedEngine:
     """An engine whose kind is found out at its first use, and again for as long as it is not there."""
 
     def __init__(self, url: str, client: EngineClient, connect: Callable[[EngineKind], Engine]) -> None:
@@ -115,13 +115,13 @@ class UnknownEngine:
         if self._known is not None:
             await self._known.abort(rid)
 
-    async def probe(self) -> tuple[EngineReport, ...]:
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
         """Look at it."""
         try:
             engine = await self._find()
         except EngineError as error:
-            return (EngineReport(url=self.url, state=EngineState.UNREACHABLE, error=str(error)),)
-        return await engine.probe()
+            return (EngineStatus(url=self.url, state=EngineState.UNREACHABLE, error=str(error)),)
+        return await engine.fetch_status()
 
     async def close(self) -> None:
         """Release what it holds."""

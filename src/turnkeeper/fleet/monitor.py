@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from turnkeeper.clock import Clock, wait_for_any
-from turnkeeper.engines.engine import Engine, EngineReport, EngineState
+from turnkeeper.engines.engine import Engine, EngineState, EngineStatus
 from turnkeeper.generation.gate import Gate
 from turnkeeper.tasks import Spawn, spawn_alone
 
@@ -20,7 +20,7 @@ OUT_OF_REACH = (
 )
 
 
-class EngineWatch:
+class EngineMonitor:
     """Looks at all engines now and then, more often while something is about to change."""
 
     def __init__(
@@ -30,7 +30,7 @@ class EngineWatch:
         clock: Clock,
         *,
         interval_s: float = 2.0,
-        alert_interval_s: float = 0.25,
+        fast_interval_s: float = 0.25,
         spawn: Spawn = spawn_alone,
     ) -> None:
         """Watch the engines behind ``engine``.
@@ -40,28 +40,28 @@ class EngineWatch:
             gate: told of every pause that is seen.
             clock: for the waits between looks.
             interval_s: between looks while all is quiet.
-            alert_interval_s: between looks while the engines are paused, or a turn was aborted without a reason.
+            fast_interval_s: between looks while the engines are paused, or a turn was aborted without a reason.
             spawn: begins looks, which go on where a caller is cancelled.
         """
         self._engine = engine
         self._gate = gate
         self._clock = clock
         self._interval_s = interval_s
-        self._alert_interval_s = alert_interval_s
+        self._fast_interval_s = fast_interval_s
         self._spawn = spawn
-        self._alert_until = 0.0
-        self._poked = asyncio.Event()
-        self._look: asyncio.Task[tuple[EngineReport, ...]] | None = None
-        self._looks: set[asyncio.Task[tuple[EngineReport, ...]]] = set()
-        self._look_told = -1
+        self._poll_often_until = 0.0
+        self._wake = asyncio.Event()
+        self._poll: asyncio.Task[tuple[EngineStatus, ...]] | None = None
+        self._polls: set[asyncio.Task[tuple[EngineStatus, ...]]] = set()
+        self._poll_requests = -1
         self._versions: dict[str, str] = {}
         self._versions_at = -1
         self._first_versions: dict[str, str] = {}
         self._updated: set[str] = set()
         self._out_of_reach: set[str] = set()
-        self.reports: tuple[EngineReport, ...] = ()
+        self.statuses: tuple[EngineStatus, ...] = ()
         """What the newest look saw; empty before the first."""
-        self.on_look: Callable[[tuple[EngineReport, ...]], object] = lambda _: None
+        self.on_poll: Callable[[tuple[EngineStatus, ...]], object] = lambda _: None
         """Told of every look, once the gate knows of it."""
 
     @property
@@ -69,40 +69,40 @@ class EngineWatch:
         """All engines in one word; paused wins while the gate is closed, and serving before the first look."""
         if not self._gate.is_open:
             return EngineState.PAUSED
-        if self.reports and all(report.state is EngineState.UNREACHABLE for report in self.reports):
+        if self.statuses and all(status.state is EngineState.UNREACHABLE for status in self.statuses):
             return EngineState.UNREACHABLE
         return EngineState.SERVING
 
-    async def look(self) -> tuple[EngineReport, ...]:
+    async def poll(self) -> tuple[EngineStatus, ...]:
         """Look now; callers at the same time share one look."""
-        if self._look is None or self._look.done() or self._look_told != self._gate.told_changes:
-            self._look = self._spawn("engine_looks", self._look_once())
-            self._looks.add(self._look)
-            self._look.add_done_callback(self._looks.discard)
-            self._look_told = self._gate.told_changes
-        return await asyncio.shield(self._look)
+        if self._poll is None or self._poll.done() or self._poll_requests != self._gate.requested_changes:
+            self._poll = self._spawn("engine_looks", self._poll_once())
+            self._polls.add(self._poll)
+            self._poll.add_done_callback(self._polls.discard)
+            self._poll_requests = self._gate.requested_changes
+        return await asyncio.shield(self._poll)
 
-    async def _look_once(self) -> tuple[EngineReport, ...]:
-        told = self._gate.told_changes
-        reports = await self._engine.probe()
-        self.reports = reports
-        for report in reports:
-            if not report.can_abort and report.url not in self._out_of_reach:
-                self._out_of_reach.add(report.url)
-                logger.warning("%s names no workers: %s", report.url, OUT_OF_REACH)
-        if told == self._gate.told_changes:  # else the trainer has spoken since, and knows better
-            for report in reports:
-                self._gate.observe(report.url, is_paused=report.state is EngineState.PAUSED)
-                if report.weight_version is not None:
-                    self.note_version(report.url, report.weight_version)
-        self.on_look(reports)
-        return reports
+    async def _poll_once(self) -> tuple[EngineStatus, ...]:
+        requested = self._gate.requested_changes
+        statuses = await self._engine.fetch_status()
+        self.statuses = statuses
+        for status in statuses:
+            if not status.can_abort and status.url not in self._out_of_reach:
+                self._out_of_reach.add(status.url)
+                logger.warning("%s names no workers: %s", status.url, OUT_OF_REACH)
+        if requested == self._gate.requested_changes:  # else the trainer has spoken since, and knows better
+            for status in statuses:
+                self._gate.observe(status.url, is_paused=status.state is EngineState.PAUSED)
+                if status.weight_version is not None:
+                    self.note_version(status.url, status.weight_version)
+        self.on_poll(statuses)
+        return statuses
 
     def note_version(self, url: str, version: str) -> None:
         """An engine was seen to hold this version."""
-        if self._versions_at != self._gate.told_changes:
+        if self._versions_at != self._gate.requested_changes:
             self._versions.clear()
-            self._versions_at = self._gate.told_changes
+            self._versions_at = self._gate.requested_changes
         self._versions[url] = version
         if self._first_versions.setdefault(url, version) != version:
             self._updated.add(url)
@@ -113,33 +113,33 @@ class EngineWatch:
 
     async def fetch_versions(self) -> Mapping[str, str]:
         """The version of each engine, by URL, as a snapshot; asks the engines after the trainer has spoken."""
-        if self._versions_at != self._gate.told_changes:
-            await self.look()
-        if self._versions_at != self._gate.told_changes:  # no engine names a version: do not ask again
+        if self._versions_at != self._gate.requested_changes:
+            await self.poll()
+        if self._versions_at != self._gate.requested_changes:  # no engine names a version: do not ask again
             self._versions.clear()
-            self._versions_at = self._gate.told_changes
+            self._versions_at = self._gate.requested_changes
         return dict(self._versions)
 
     def find_version(self, url: str) -> str | None:
         """The version last seen at an engine; None when unknown."""
-        return self._versions.get(url) if self._versions_at == self._gate.told_changes else None
+        return self._versions.get(url) if self._versions_at == self._gate.requested_changes else None
 
-    def alert(self, duration_s: float) -> None:
+    def poll_often(self, duration_s: float) -> None:
         """Look at once and often for a while."""
-        self._alert_until = max(self._alert_until, self._clock.now() + duration_s)
-        self._poked.set()
+        self._poll_often_until = max(self._poll_often_until, self._clock.now() + duration_s)
+        self._wake.set()
 
     async def close(self) -> None:
         """End what is still being looked at; nobody may look afterwards."""
-        for look in self._looks:
-            look.cancel()
-        await asyncio.gather(*self._looks, return_exceptions=True)
+        for poll in self._polls:
+            poll.cancel()
+        await asyncio.gather(*self._polls, return_exceptions=True)
 
     async def run(self) -> None:
         """Look for ever; its owner cancels it."""
         while True:
-            await self.look()
-            is_alert = self._clock.now() < self._alert_until or not self._gate.is_open
-            self._poked.clear()
-            pause_s = self._alert_interval_s if is_alert else self._interval_s
-            await wait_for_any(self._clock, pause_s, self._poked)
+            await self.poll()
+            is_fast = self._clock.now() < self._poll_often_until or not self._gate.is_open
+            self._wake.clear()
+            pause_s = self._fast_interval_s if is_fast else self._interval_s
+            await wait_for_any(self._clock, pause_s, self._wake)

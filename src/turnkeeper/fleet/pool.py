@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from turnkeeper.engines.engine import (
     Engine,
-    EngineReport,
     EngineState,
+    EngineStatus,
     GenerateRequest,
     Generation,
     IdsSink,
@@ -36,7 +36,7 @@ def rank_engines(session_id: str, urls: Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class PoolMember:
     """One engine of a pool."""
 
     url: str
@@ -51,7 +51,7 @@ class EnginePool:
     reply that breaks off is an error of that turn, and the next turn goes elsewhere.
     """
 
-    def __init__(self, members: Sequence[Member], *, now: Callable[[], float], retry_s: float = 5.0) -> None:
+    def __init__(self, members: Sequence[PoolMember], *, now: Callable[[], float], retry_s: float = 5.0) -> None:
         """Pool the engines.
 
         Args:
@@ -111,14 +111,14 @@ class EnginePool:
         """Tell every engine: the attempt's own may be among those that look down."""
         await asyncio.gather(*(engine.abort(rid) for engine in self._engines.values()))
 
-    async def probe(self) -> tuple[EngineReport, ...]:
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
         """Look at all engines at once; one that serves again takes its sessions back."""
-        found = await asyncio.gather(*(engine.probe() for engine in self._engines.values()))
-        reports = tuple(report for each in found for report in each)
-        for report in reports:
-            if report.url in self._engines:
-                self._mark(report.url, is_up=report.state is not EngineState.UNREACHABLE)
-        return reports
+        found = await asyncio.gather(*(engine.fetch_status() for engine in self._engines.values()))
+        statuses = tuple(status for each in found for status in each)
+        for status in statuses:
+            if status.url in self._engines:
+                self._mark(status.url, is_up=status.state is not EngineState.UNREACHABLE)
+        return statuses
 
     async def close(self) -> None:
         """Close each engine."""

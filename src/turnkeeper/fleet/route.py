@@ -20,8 +20,8 @@ from typing import TypeAlias
 from turnkeeper.clock import Clock, wait_for_any
 from turnkeeper.engines.engine import (
     Engine,
-    EngineReport,
     EngineState,
+    EngineStatus,
     GenerateRequest,
     Generation,
     IdsSink,
@@ -29,13 +29,13 @@ from turnkeeper.engines.engine import (
     RelayRequest,
 )
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.fleet.route_check import RouteReport
-from turnkeeper.fleet.verdict import UNCHECKED, RouteState, Verdict
+from turnkeeper.fleet.check_result import UNCHECKED, CheckResult, RouteState
+from turnkeeper.fleet.route_check import RouteStatus
 from turnkeeper.generation.gate import Gate
 
 logger = logging.getLogger("turnkeeper.engines")
 
-Check: TypeAlias = Callable[[str], Awaitable[RouteReport]]
+CheckRoute: TypeAlias = Callable[[str], Awaitable[RouteStatus]]
 """Probes one URL, in bounded time."""
 
 
@@ -56,10 +56,10 @@ class Route:
     """One URL."""
 
     url: str
-    verdict: Verdict = UNCHECKED
-    report: EngineReport | None = None
+    result: CheckResult = UNCHECKED
+    status: EngineStatus | None = None
     """The newest look at it."""
-    asked_at: float | None = None
+    checked_at: float | None = None
     """When its newest probe began; None when the next look shall begin one."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Unset while a probe runs."""
@@ -67,10 +67,10 @@ class Route:
     @property
     def is_serving(self) -> bool:
         """Whether it was seen to serve."""
-        return self.report is not None and self.report.state is EngineState.SERVING
+        return self.status is not None and self.status.state is EngineState.SERVING
 
 
-class RouteKeeper:
+class RouteChecker:
     """All routes of one process."""
 
     def __init__(
@@ -79,9 +79,9 @@ class RouteKeeper:
         *,
         gate: Gate,
         clock: Clock,
-        check: Check,
+        check: CheckRoute,
         times: RouteTimes | None = None,
-        on_verdict: Callable[[Verdict], object] = lambda _: None,
+        on_result: Callable[[CheckResult], object] = lambda _: None,
     ) -> None:
         """Keep these routes; nothing is asked before `run`.
 
@@ -91,7 +91,7 @@ class RouteKeeper:
             clock: for the waits.
             check: finds a verdict.
             times: None takes the defaults.
-            on_verdict: told of every probe that came to an end.
+            on_result: told of every probe that came to an end.
         """
         self.routes = {url.rstrip("/"): Route(url=url.rstrip("/")) for url in urls}
         for route in self.routes.values():
@@ -100,7 +100,7 @@ class RouteKeeper:
         self._clock = clock
         self._check = check
         self._times = times or RouteTimes()
-        self.on_verdict = on_verdict
+        self.on_result = on_result
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -112,30 +112,30 @@ class RouteKeeper:
             finally:
                 self._group = None
 
-    def note_reports(self, reports: Iterable[EngineReport]) -> None:
+    def note_statuses(self, statuses: Iterable[EngineStatus]) -> None:
         """Take in a look at the engines, and probe what has to be."""
-        for report in reports:
-            route = self.routes.get(report.url)
+        for status in statuses:
+            route = self.routes.get(status.url)
             if route is None:
                 continue
-            before, route.report = route.report, report
-            if report.state is EngineState.UNREACHABLE:
-                route.verdict, route.asked_at = UNCHECKED, None
-            elif before is not None and has_changed(before, report):
-                route.asked_at = None
-            if route.asked_at is None or self._is_old(route, self._times.interval_s):
+            before, route.status = route.status, status
+            if status.state is EngineState.UNREACHABLE:
+                route.result, route.checked_at = UNCHECKED, None
+            elif before is not None and has_changed(before, status):
+                route.checked_at = None
+            if route.checked_at is None or self._is_old(route, self._times.interval_s):
                 self._begin(route)
 
     def _is_old(self, route: Route, age_s: float) -> bool:
         """Whether what is known, unless it is good, was found out so long ago."""
-        if route.verdict.state is RouteState.SOUND or route.asked_at is None:
+        if route.result.state is RouteState.SOUND or route.checked_at is None:
             return False
-        return self._clock.now() - route.asked_at >= age_s
+        return self._clock.now() - route.checked_at >= age_s
 
     def _begin(self, route: Route) -> None:
         if self._group is not None and self._gate.is_open and route.is_serving and route.settled.is_set():
             route.settled.clear()
-            route.asked_at = self._clock.now()
+            route.checked_at = self._clock.now()
             self._group.create_task(self._probe(route))
 
     async def _probe(self, route: Route) -> None:
@@ -145,9 +145,9 @@ class RouteKeeper:
         try:
             await asyncio.wait((check, pause), return_when=asyncio.FIRST_COMPLETED)
             if check.done():
-                self._judge(route, check.result().verdict)
+                self._note_result(route, check.result().result)
             else:
-                route.asked_at = None  # as soon as the engines go on
+                route.checked_at = None  # as soon as the engines go on
         except Exception:  # nothing that a probe meets may end the others
             logger.exception("the probe of %s failed", route.url)
         finally:
@@ -156,62 +156,62 @@ class RouteKeeper:
             await asyncio.gather(check, pause, return_exceptions=True)
             route.settled.set()
 
-    def _judge(self, route: Route, verdict: Verdict) -> None:
-        before, route.verdict = route.verdict, verdict
-        self.on_verdict(verdict)
-        if verdict.state is RouteState.UNFIT and verdict.reason != before.reason:
-            logger.warning("%s is not fit for turns: %s", route.url, verdict.reason)
-        elif before.state is RouteState.UNFIT and verdict.state is RouteState.SOUND:
+    def _note_result(self, route: Route, result: CheckResult) -> None:
+        before, route.result = route.result, result
+        self.on_result(result)
+        if result.state is RouteState.UNFIT and result.reason != before.reason:
+            logger.warning("%s is not fit for turns: %s", route.url, result.reason)
+        elif before.state is RouteState.UNFIT and result.state is RouteState.SOUND:
             logger.info("%s is fit for turns now", route.url)
 
-    async def admit(self, url: str) -> None:
+    async def require_fit(self, url: str) -> None:
         """Let a turn take the route, after a short wait where nothing is known of it.
 
         Raises:
             EngineProtocolError: the route is unfit, and was found so lately.
         """
         route = self.routes[url]
-        if route.verdict.state is RouteState.SOUND:
+        if route.result.state is RouteState.SOUND:
             return
-        if route.asked_at is None or (route.verdict.is_fatal and self._is_old(route, self._times.renew_s)):
+        if route.checked_at is None or (route.result.is_fatal and self._is_old(route, self._times.renew_s)):
             self._begin(route)
         if not await wait_for_any(self._clock, self._times.turn_wait_s, route.settled):
             return
-        if route.verdict.is_fatal:
+        if route.result.is_fatal:
             raise EngineProtocolError(
-                f"the route to {url} is not fit for turns: {route.verdict.reason}", url=url, accepted=False
+                f"the route to {url} is not fit for turns: {route.result.reason}", url=url, accepted=False
             )
 
-    def guard(self, url: str, engine: Engine) -> Engine:
+    def wrap(self, url: str, engine: Engine) -> Engine:
         """The engine of one of the URLs, whose turns ask here first."""
-        return GuardedEngine(engine, lambda: self.admit(url))
+        return CheckedEngine(engine, lambda: self.require_fit(url))
 
     def list_problems(self) -> tuple[str, ...]:
         """What is wrong with the routes, a sentence each."""
-        unfit = (route for route in self.routes.values() if route.verdict.state is RouteState.UNFIT)
-        return tuple(f"{route.url}: {route.verdict.reason}" for route in unfit)
+        unfit = (route for route in self.routes.values() if route.result.state is RouteState.UNFIT)
+        return tuple(f"{route.url}: {route.result.reason}" for route in unfit)
 
     def count(self, state: RouteState) -> int:
         """How many routes are in this state."""
-        return sum(route.verdict.state is state for route in self.routes.values())
+        return sum(route.result.state is state for route in self.routes.values())
 
 
-def has_changed(before: EngineReport, after: EngineReport) -> bool:
+def has_changed(before: EngineStatus, after: EngineStatus) -> bool:
     """Whether something else may serve behind a URL than at the look before."""
     return (before.workers, before.is_disaggregated, before.wire) != (after.workers, after.is_disaggregated, after.wire)
 
 
-class GuardedEngine:
+class CheckedEngine:
     """An engine whose turns have to be let in."""
 
-    def __init__(self, engine: Engine, admit: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, engine: Engine, require_fit: Callable[[], Awaitable[None]]) -> None:
         """Ask ``admit`` before each turn on ``engine``."""
         self._engine = engine
-        self._admit = admit
+        self._require_fit = require_fit
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
         """Generate one reply."""
-        await self._admit()
+        await self._require_fit()
         return await self._engine.generate(request, on_ids=on_ids)
 
     async def relay(self, call: RelayRequest) -> RelayReply:
@@ -222,9 +222,9 @@ class GuardedEngine:
         """Give up one attempt."""
         await self._engine.abort(rid)
 
-    async def probe(self) -> tuple[EngineReport, ...]:
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
         """Look at it."""
-        return await self._engine.probe()
+        return await self._engine.fetch_status()
 
     async def close(self) -> None:
         """Release what it holds."""

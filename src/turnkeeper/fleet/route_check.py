@@ -23,11 +23,19 @@ from numpy.typing import NDArray
 from turnkeeper.choices import OnBadRows
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.engines.check import check_generation
-from turnkeeper.engines.engine import Engine, EngineReport, EngineState, GenerateRequest
+from turnkeeper.engines.engine import Engine, EngineState, EngineStatus, GenerateRequest
 from turnkeeper.engines.net.client import EngineClient, HttpReply
-from turnkeeper.engines.sglang.chat import CONTROL_TIMEOUT_S, read_workers
+from turnkeeper.engines.sglang.chat import SHORT_CALL_TIMEOUT_S, read_workers
 from turnkeeper.errors import EngineError, EngineProtocolError, TurnkeeperError
-from turnkeeper.fleet.verdict import FOREIGN, RouteState, Verdict, explain, explain_adapter, explain_pair, judge_error
+from turnkeeper.fleet.check_result import (
+    FOREIGN,
+    CheckResult,
+    RouteState,
+    classify_error,
+    describe_fault,
+    describe_missing_adapter,
+    describe_pair_fault,
+)
 from turnkeeper.routing import RoutingShape, plan_rows, take_patch
 
 PROBE_SESSION = "turnkeeper-probe"
@@ -36,7 +44,7 @@ PROBE_SESSION = "turnkeeper-probe"
 _SAMPLED = 2
 """Tokens a probe asks for, so that a prompt row and a sampled one come back."""
 
-_WORKERS_ASKED = 3
+_WORKERS_PROBED = 3
 """Workers asked at most to find one that answers well: behind a router there may be hundreds."""
 
 _ALIKE = 0.5
@@ -45,7 +53,7 @@ rows of one prompt; two prompts share few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class RouteRequirements:
     """What a route is asked."""
 
     prompt_ids: TokenIds
@@ -80,47 +88,47 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RouteReport:
+class RouteStatus:
     """One URL: how it is, and what its route is worth."""
 
-    report: EngineReport
-    verdict: Verdict
+    engine: EngineStatus
+    result: CheckResult
 
 
-class _Interview:
+class _ProbeCalls:
     """One route, asked once or several times."""
 
-    def __init__(self, engine: Engine, question: Question) -> None:
+    def __init__(self, engine: Engine, requirements: RouteRequirements) -> None:
         self._engine = engine
-        self._question = question
+        self._requirements = requirements
         self._rid = ""
         self.sampled_tokens = 0
 
-    async def ask(self, prompt_ids: TokenIds) -> NDArray[np.unsignedinteger] | None:
+    async def fetch_prompt_rows(self, prompt_ids: TokenIds) -> NDArray[np.unsignedinteger] | None:
         """The rows of the prompt, shape [rows, layers, topk]; None where none are needed.
 
         Raises:
             TurnkeeperError: what a turn would fail with.
         """
-        question = replace(self._question, prompt_ids=prompt_ids)
-        request = question.build_request()
+        requirements = replace(self._requirements, prompt_ids=prompt_ids)
+        request = requirements.build_request()
         self._rid = request.rid
         generation = await self._engine.generate(request)
         self._rid = ""
         self.sampled_tokens += len(generation.ids)
         if generation.is_aborted:
             raise EngineError("the engine aborted the probe", url=generation.url)
-        check_generation(generation, request, vocabulary_size=question.vocabulary_size)
-        if question.wants_indexer and generation.indexer_topk is None:
+        check_generation(generation, request, vocabulary_size=requirements.vocabulary_size)
+        if requirements.wants_indexer and generation.indexer_topk is None:
             raise EngineProtocolError(
                 "the reply has no indexer_topk: the engine's build does not serve it on this route", url=generation.url
             )
-        if request.rows is None or question.shape is None:
+        if request.rows is None or requirements.shape is None:
             return None
         patch = take_patch(
             generation.routed_experts,
             request=request.rows,
-            shape=question.shape,
+            shape=requirements.shape,
             prompt_tokens=len(prompt_ids),
             completion_tokens=len(generation.ids),
         )
@@ -132,14 +140,14 @@ class _Interview:
         Raises:
             EngineProtocolError: they do not.
         """
-        other = await self.ask(freeze_ids(self._question.prompt_ids[::-1]))
-        again = await self.ask(self._question.prompt_ids)
+        other = await self.fetch_prompt_rows(freeze_ids(self._requirements.prompt_ids[::-1]))
+        again = await self.fetch_prompt_rows(self._requirements.prompt_ids)
         assert other is not None
         assert again is not None
         if measure_likeness(first, again) < _ALIKE or measure_likeness(first, other) > _ALIKE:
             raise EngineProtocolError("the routing rows of a prompt do not depend on its tokens", fault=FOREIGN)
 
-    async def give_up(self) -> None:
+    async def abort(self) -> None:
         """End the call that is still running, if any."""
         if self._rid:
             await self._engine.abort(self._rid)
@@ -154,9 +162,9 @@ def measure_likeness(one_RLK: NDArray[np.unsignedinteger], other_RLK: NDArray[np
     return float(same_RL[:, has_experts_L].mean())
 
 
-async def ask(
-    engine: Engine, question: Question, *, is_disaggregated: bool = False, timeout_s: float = 30.0
-) -> Verdict:
+async def probe_route(
+    engine: Engine, requirements: RouteRequirements, *, is_disaggregated: bool = False, timeout_s: float = 30.0
+) -> CheckResult:
     """Judge the route to an engine. An engine that is not there, is busy or gives no answer leaves it unchecked.
 
     Args:
@@ -165,24 +173,29 @@ async def ask(
         is_disaggregated: whether to see that the rows of a prompt belong to it.
         timeout_s: how long all of it may take.
     """
-    talk = _Interview(engine, question)
+    calls = _ProbeCalls(engine, requirements)
     try:
         async with asyncio.timeout(timeout_s):
-            rows = await talk.ask(question.prompt_ids)
+            rows = await calls.fetch_prompt_rows(requirements.prompt_ids)
             if rows is not None and is_disaggregated:
-                await talk.compare(rows)
+                await calls.compare(rows)
     except TimeoutError:
-        await talk.give_up()
+        await calls.abort()
         reason = f"a generation of {_SAMPLED} tokens gave no answer within {timeout_s:g} s"
-        return Verdict(state=RouteState.UNCHECKED, reason=reason, sampled_tokens=talk.sampled_tokens)
+        return CheckResult(state=RouteState.UNCHECKED, reason=reason, sampled_tokens=calls.sampled_tokens)
     except TurnkeeperError as error:
-        return replace(judge_error(error, question.on_bad_rows), sampled_tokens=talk.sampled_tokens)
-    return Verdict(state=RouteState.SOUND, sampled_tokens=talk.sampled_tokens)
+        return replace(classify_error(error, requirements.on_bad_rows), sampled_tokens=calls.sampled_tokens)
+    return CheckResult(state=RouteState.SOUND, sampled_tokens=calls.sampled_tokens)
 
 
 async def check_route(
-    url: str, client: EngineClient, question: Question, *, connect: Callable[[str], Engine], timeout_s: float = 30.0
-) -> RouteReport:
+    url: str,
+    client: EngineClient,
+    requirements: RouteRequirements,
+    *,
+    connect: Callable[[str], Engine],
+    timeout_s: float = 30.0,
+) -> RouteStatus:
     """Probe one URL: whether it is there, and whether its route keeps what a turn needs.
 
     Args:
@@ -194,34 +207,34 @@ async def check_route(
     """
     url = url.rstrip("/")
     engine = connect(url)
-    report = (await engine.probe())[0]
-    if report.state is not EngineState.SERVING:
-        return RouteReport(report=report, verdict=Verdict(state=RouteState.UNCHECKED, reason=report.error))
-    verdict = await ask(engine, question, is_disaggregated=report.is_disaggregated, timeout_s=timeout_s)
-    if question.lora_name is not None and verdict.state is not RouteState.UNCHECKED:
-        adapters = await list_models(report.workers[0] if report.workers else url, client)
-        if adapters is not None and question.lora_name not in adapters:
-            return RouteReport(report=report, verdict=explain_adapter(url, question.lora_name, verdict))
-    if verdict.state is not RouteState.UNFIT:
-        return RouteReport(report=report, verdict=verdict)
-    name = await name_router(url, client) if report.workers else ""
-    if report.is_disaggregated:  # neither half of a pair answers by itself
-        reason = explain_pair(report, verdict, name=name)
-        return RouteReport(report=report, verdict=replace(verdict, reason=reason))
-    verdicts: dict[str, Verdict] = {}
-    for worker in report.workers[:_WORKERS_ASKED]:
-        verdicts[worker] = await ask(connect(worker), question, timeout_s=timeout_s)
-        if verdicts[worker].state is RouteState.SOUND:
+    status = (await engine.fetch_status())[0]
+    if status.state is not EngineState.SERVING:
+        return RouteStatus(engine=status, result=CheckResult(state=RouteState.UNCHECKED, reason=status.error))
+    result = await probe_route(engine, requirements, is_disaggregated=status.is_disaggregated, timeout_s=timeout_s)
+    if requirements.lora_name is not None and result.state is not RouteState.UNCHECKED:
+        adapters = await list_models(status.workers[0] if status.workers else url, client)
+        if adapters is not None and requirements.lora_name not in adapters:
+            return RouteStatus(engine=status, result=describe_missing_adapter(url, requirements.lora_name, result))
+    if result.state is not RouteState.UNFIT:
+        return RouteStatus(engine=status, result=result)
+    name = await name_router(url, client) if status.workers else ""
+    if status.is_disaggregated:  # neither half of a pair answers by itself
+        reason = describe_pair_fault(status, result, name=name)
+        return RouteStatus(engine=status, result=replace(result, reason=reason))
+    results: dict[str, CheckResult] = {}
+    for worker in status.workers[:_WORKERS_PROBED]:
+        results[worker] = await probe_route(connect(worker), requirements, timeout_s=timeout_s)
+        if results[worker].state is RouteState.SOUND:
             break
-    tokens = verdict.sampled_tokens + sum(each.sampled_tokens for each in verdicts.values())
-    reason = explain(url, verdict.reason, verdicts, name=name)
-    return RouteReport(report=report, verdict=replace(verdict, reason=reason, sampled_tokens=tokens))
+    tokens = result.sampled_tokens + sum(each.sampled_tokens for each in results.values())
+    reason = describe_fault(url, result.reason, results, name=name)
+    return RouteStatus(engine=status, result=replace(result, reason=reason, sampled_tokens=tokens))
 
 
 async def list_models(url: str, client: EngineClient) -> frozenset[str] | None:
     """The names that a server lists under ``/v1/models``, its adapters among them; None where it lists nothing."""
     try:
-        reply = await client.call("GET", f"{url}/v1/models", timeout_s=CONTROL_TIMEOUT_S)
+        reply = await client.call("GET", f"{url}/v1/models", timeout_s=SHORT_CALL_TIMEOUT_S)
         value: Any = orjson.loads(reply.body) if reply.status == 200 else {}
         return frozenset(str(entry["id"]) for entry in value["data"]) or None
     except (EngineError, orjson.JSONDecodeError, TypeError, KeyError):
@@ -231,7 +244,7 @@ async def list_models(url: str, client: EngineClient) -> frozenset[str] | None:
 async def find_workers(url: str, client: EngineClient) -> tuple[str, ...]:
     """The workers behind a router; empty where this is none, or it does not answer."""
     try:
-        return read_workers(await client.call("GET", f"{url}/workers", timeout_s=CONTROL_TIMEOUT_S))
+        return read_workers(await client.call("GET", f"{url}/workers", timeout_s=SHORT_CALL_TIMEOUT_S))
     except EngineError:
         return ()
 
@@ -239,7 +252,7 @@ async def find_workers(url: str, client: EngineClient) -> tuple[str, ...]:
 async def name_router(url: str, client: EngineClient) -> str:
     """Which router this is, by the way it refuses an unknown route."""
     try:
-        return read_router_name(await client.call("GET", f"{url}/turnkeeper-probe", timeout_s=CONTROL_TIMEOUT_S))
+        return read_router_name(await client.call("GET", f"{url}/turnkeeper-probe", timeout_s=SHORT_CALL_TIMEOUT_S))
     except EngineError:
         return "a router"
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 from turnkeeper.choices import EngineKind, PauseMode
 from turnkeeper.clock import Clock
-from turnkeeper.engines.control import ControlCall, Order
+from turnkeeper.engines.control import ControlAction, ControlCall
 from turnkeeper.engines.net.client import EngineClient
 from turnkeeper.errors import ConfigError, EngineError
-from turnkeeper.fleet.orders import OrderSender
+from turnkeeper.fleet.controller import EngineController
 from turnkeeper.jsontypes import JsonObject
 
 
@@ -44,7 +44,7 @@ def check_deployment(mode: PauseMode, *, is_colocated: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateReport:
+class UpdateResult:
     """What an update did."""
 
     version: str
@@ -92,13 +92,15 @@ class EngineFleet:
         self.urls = tuple(url.rstrip("/") for url in urls)
         self.mode = mode
         self.is_colocated = is_colocated
-        self._orders = OrderSender(client, clock, kind=kind, timeout_s=timeout_s, idle_timeout_s=idle_timeout_s)
+        self._controller = EngineController(
+            client, clock, kind=kind, timeout_s=timeout_s, idle_timeout_s=idle_timeout_s
+        )
         self._servers = tuple(url.rstrip("/") for url in session_servers)
         self._clock = clock
 
     async def update_from_disk(
         self, model_path: str, version: str, *, train: Callable[[], Awaitable[None]] | None = None
-    ) -> UpdateReport:
+    ) -> UpdateResult:
         """Update all engines to the weights in a folder.
 
         Args:
@@ -115,17 +117,17 @@ class EngineFleet:
         began = self._clock.now()
         if self.is_colocated:
             for url in self.urls:
-                (await self._orders.find_wire(url)).plan_release()  # refused before anything is paused
+                (await self._controller.find_wire(url)).plan_release()  # refused before anything is paused
         await self.pause()
         if self.is_colocated:
-            await self._tell_all(lambda wire: wire.plan_release())
+            await self._send_all(lambda wire: wire.plan_release())
         if train is not None:
             await train()
         if self.is_colocated:
-            await self._tell_all(lambda wire: wire.plan_reclaim())
-        await self._tell_all(lambda wire: wire.plan_disk_update(self.mode, model_path=model_path, version=version))
+            await self._send_all(lambda wire: wire.plan_reclaim())
+        await self._send_all(lambda wire: wire.plan_disk_update(self.mode, model_path=model_path, version=version))
         await self.resume()
-        return UpdateReport(version=version, mode=self.mode, engines=len(self.urls), paused_s=self._clock.now() - began)
+        return UpdateResult(version=version, mode=self.mode, engines=len(self.urls), paused_s=self._clock.now() - began)
 
     @asynccontextmanager
     async def paused(self, version: str) -> AsyncGenerator[None]:
@@ -135,31 +137,31 @@ class EngineFleet:
         """
         await self.pause()
         yield
-        await self._tell_all(lambda wire: wire.plan_version(version))
+        await self._send_all(lambda wire: wire.plan_version(version))
         await self.resume()
 
     async def pause(self) -> None:
         """Hold new turns back and pause every engine; on a failure everything goes on as it was."""
         try:
-            await self._tell_servers("/engine/pause", {"mode": str(self.mode), "forward": False})
-            await self._tell_all(lambda wire: wire.plan_pause(self.mode))
-            await self._tell_all(lambda wire: wire.plan_flush(self.mode))
+            await self._post_servers("/engine/pause", {"mode": str(self.mode), "forward": False})
+            await self._send_all(lambda wire: wire.plan_pause(self.mode))
+            await self._send_all(lambda wire: wire.plan_flush(self.mode))
         except EngineError:
-            await self._tell_each(lambda wire: wire.plan_continue())
-            await asyncio.gather(self._tell_servers("/engine/continue", {"forward": False}), return_exceptions=True)
+            await self._send_each(lambda wire: wire.plan_continue())
+            await asyncio.gather(self._post_servers("/engine/continue", {"forward": False}), return_exceptions=True)
             raise
 
     async def resume(self) -> None:
         """Let every engine go on, then let new turns through."""
-        await self._tell_all(lambda wire: wire.plan_continue())
-        await self._tell_servers("/engine/continue", {"forward": False})
+        await self._send_all(lambda wire: wire.plan_continue())
+        await self._post_servers("/engine/continue", {"forward": False})
 
-    async def _tell_servers(self, path: str, body: JsonObject) -> None:
-        await asyncio.gather(*(self._orders.post(url, ControlCall(path=path, body=body)) for url in self._servers))
+    async def _post_servers(self, path: str, body: JsonObject) -> None:
+        await asyncio.gather(*(self._controller.post(url, ControlCall(path=path, body=body)) for url in self._servers))
 
-    async def _tell_all(self, order: Order) -> None:
+    async def _send_all(self, action: ControlAction) -> None:
         """The order to every engine at once; raises after all have answered."""
-        failures = [each for each in await self._tell_each(order) if each is not None]
+        failures = [each for each in await self._send_each(action) if each is not None]
         if not failures:
             return
         foreign = next((each for each in failures if not isinstance(each, EngineError)), None)
@@ -170,6 +172,6 @@ class EngineFleet:
             url=self.urls[0],
         )
 
-    async def _tell_each(self, order: Order) -> list[BaseException | None]:
+    async def _send_each(self, action: ControlAction) -> list[BaseException | None]:
         """What each engine answered; None is well."""
-        return await asyncio.gather(*(self._orders.send(url, order) for url in self.urls), return_exceptions=True)
+        return await asyncio.gather(*(self._controller.send(url, action) for url in self.urls), return_exceptions=True)

@@ -1,14 +1,14 @@
 """One turn through pauses, aborts and resumed calls, from engine request to completion."""
 
+from turnkeeper.generation.call_status import CallStatus
 from turnkeeper.generation.gate import Gate
-from turnkeeper.generation.progress import TurnProgress
-from turnkeeper.generation.reading import RunnerOptions
+from turnkeeper.generation.part_reader import RunnerOptions
 from turnkeeper.generation.runner import TurnOutcome, TurnRunner
 
 __all__ = [
+    "CallStatus",
     "Gate",
     "RunnerOptions",
     "TurnOutcome",
-    "TurnProgress",
     "TurnRunner",
 ]

@@ -14,7 +14,7 @@ from turnkeeper.core.tokens import TokenIds, join_ids
 from turnkeeper.core.turn import FinishReason
 from turnkeeper.engines.engine import TOKEN_LIMITS, GenerateRequest
 from turnkeeper.fields import Use, list_fields
-from turnkeeper.generation.joining import Piece
+from turnkeeper.generation.joining import ReplyPart
 from turnkeeper.routing import RowsRequest, plan_rows
 
 _PENALTIES: Mapping[str, float] = {"frequency_penalty": 0.0, "presence_penalty": 0.0, "repetition_penalty": 1.0}
@@ -65,26 +65,26 @@ def find_obstacle(request: GenerateRequest) -> str | None:
 
     A grammar would start at its root again, and a penalty would no longer see the tokens sampled before.
     """
-    asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
-    if asked.get("tool_choice") == "required" or isinstance(asked.get("tool_choice"), dict):
+    requested: Mapping[str, Any] = {**request.forwarded, **request.sampling}
+    if requested.get("tool_choice") == "required" or isinstance(requested.get("tool_choice"), dict):
         return "tool_choice"
     for row in _GRAMMARS:
-        if not row.is_neutral(asked.get(row.name)):
+        if not row.is_neutral(requested.get(row.name)):
             return row.name
     for name, neutral in _PENALTIES.items():
-        if asked.get(name) not in (None, neutral):
+        if requested.get(name) not in (None, neutral):
             return name
     return None
 
 
-def derive_request(first: GenerateRequest, pieces: Sequence[Piece], *, rid: str) -> GenerateRequest:
+def derive_request(first: GenerateRequest, parts: Sequence[ReplyPart], *, rid: str) -> GenerateRequest:
     """The request for what is missing behind the pieces held so far.
 
     The start of its rows is what is held and verified: never computed from the next piece.
     """
-    if not pieces:
+    if not parts:
         return replace(first, rid=rid)
-    held = join_ids([piece.generation.ids for piece in pieces])
+    held = join_ids([part.generation.ids for part in parts])
     prompt = join_ids([first.prompt_ids, held])
     return replace(
         first,
@@ -92,7 +92,7 @@ def derive_request(first: GenerateRequest, pieces: Sequence[Piece], *, rid: str)
         prompt_ids=prompt,
         sampling=_shrink_budgets(first.sampling, len(held)),
         forwarded=_shrink_budgets(first.forwarded, len(held)),
-        rows=_plan_piece_rows(first.rows, pieces, len(prompt)),
+        rows=_plan_part_rows(first.rows, parts, len(prompt)),
     )
 
 
@@ -105,8 +105,8 @@ def _shrink_budgets(fields: Mapping[str, Any], held: int) -> Mapping[str, Any]:
     return shrunk
 
 
-def _plan_piece_rows(rows: RowsRequest | None, pieces: Sequence[Piece], prompt_tokens: int) -> RowsRequest | None:
-    last = pieces[-1].patch
+def _plan_part_rows(rows: RowsRequest | None, parts: Sequence[ReplyPart], prompt_tokens: int) -> RowsRequest | None:
+    last = parts[-1].patch
     if rows is None or last is None:
         return rows
     verified = last.start + len(last.rows)
@@ -126,8 +126,8 @@ def find_natural_end(
         request: the turn's own request.
         stop_ids: the family's stop tokens.
     """
-    asked: object = {**request.forwarded, **request.sampling}.get("ignore_eos")
-    if not asked and int(ids[-1]) in {*stop_ids, *request.stop_token_ids}:
+    requested: object = {**request.forwarded, **request.sampling}.get("ignore_eos")
+    if not requested and int(ids[-1]) in {*stop_ids, *request.stop_token_ids}:
         return FinishReason.STOP
     budget = request.token_budget
     return FinishReason.LENGTH if budget is not None and held >= budget else None

@@ -49,15 +49,15 @@ class Gate:
     def __init__(self, clock: Clock) -> None:
         """An open gate."""
         self._clock = clock
-        self._told: PauseMode | None = None
-        self._seen: set[str] = set()
+        self._requested: PauseMode | None = None
+        self._observed: set[str] = set()
         self._opened = asyncio.Event()
         self._closed = asyncio.Event()
         self._opened.set()
         self._abort_signal = AbortSignal()
         self.closings = 0
         """How often the gate has closed: unchanged over a stretch means that no pause began in it."""
-        self.told_changes = 0
+        self.requested_changes = 0
         """How often the trainer has spoken; a look at an engine that began before is out of date."""
         self.last_mode: PauseMode | None = None
         """The mode of the newest pause that the trainer told; None when it never told one."""
@@ -70,7 +70,7 @@ class Gate:
     @property
     def mode(self) -> PauseMode | None:
         """The mode of the pause that the trainer told and has not ended; None otherwise."""
-        return self._told
+        return self._requested
 
     @property
     def abort_signal(self) -> AbortSignal:
@@ -83,28 +83,28 @@ class Gate:
         Raises:
             RequestError: they are paused in another mode.
         """
-        if self._told not in (None, mode):
+        if self._requested not in (None, mode):
             raise RequestError(
-                f"the engines are paused in mode {self._told}, so they cannot be paused in mode {mode}",
+                f"the engines are paused in mode {self._requested}, so they cannot be paused in mode {mode}",
                 hint="continue first",
             )
-        self._told = self.last_mode = mode
-        self.told_changes += 1
+        self._requested = self.last_mode = mode
+        self.requested_changes += 1
         self._update()
 
     def resume(self) -> None:
         """The trainer lets the engines go on, whatever was seen before. Repeating it is harmless."""
-        self._told = None
-        self._seen.clear()
-        self.told_changes += 1
+        self._requested = None
+        self._observed.clear()
+        self.requested_changes += 1
         self._update()
 
     def observe(self, url: str, *, is_paused: bool) -> None:
         """An engine was seen paused, or not."""
         if is_paused:
-            self._seen.add(url)
+            self._observed.add(url)
         else:
-            self._seen.discard(url)
+            self._observed.discard(url)
         self._update()
 
     def abort_turns(self) -> None:
@@ -113,7 +113,7 @@ class Gate:
         self._abort_signal = AbortSignal()
 
     def _update(self) -> None:
-        is_open = self._told is None and not self._seen
+        is_open = self._requested is None and not self._observed
         if is_open == self.is_open:
             return
         if is_open:

@@ -24,7 +24,7 @@ from turnkeeper.routing import Patch, join_patches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Piece:
+class ReplyPart:
     """One engine call's part of a turn, checked."""
 
     request: GenerateRequest
@@ -36,7 +36,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Joined:
+class JoinedReply:
     """Pieces as one reply."""
 
     generation: Generation
@@ -46,9 +46,9 @@ class Joined:
     """Sampled ids behind a stop string that lay across a cut; they belong to nobody."""
 
 
-def join_pieces(
-    pieces: Sequence[Piece], *, parse: ParseMessage | None = None, decode: DecodeIds | None = None
-) -> Joined:
+def join_parts(
+    parts: Sequence[ReplyPart], *, parse: ParseMessage | None = None, decode: DecodeIds | None = None
+) -> JoinedReply:
     """One reply out of pieces, the last of which ended the turn.
 
     Args:
@@ -56,13 +56,13 @@ def join_pieces(
         parse: reads the joined ids; needed for more than one piece.
         decode: finds stop strings that lie across a cut.
     """
-    if len(pieces) == 1:
-        only = pieces[0]
-        return Joined(generation=only.generation, versions=only.versions, patch=only.patch)
+    if len(parts) == 1:
+        only = parts[0]
+        return JoinedReply(generation=only.generation, versions=only.versions, patch=only.patch)
     if parse is None:
         raise ValueError("pieces are joined with a parser")
-    first, last = pieces[0], pieces[-1].generation
-    ids = join_ids([piece.generation.ids for piece in pieces])
+    first, last = parts[0], parts[-1].generation
+    ids = join_ids([part.generation.ids for part in parts])
     stop = _find_stop(ids, first, decode)
     count = stop.count if stop is not None else len(ids)
     finish, matched = (FinishReason.STOP, stop.text) if stop is not None else (last.finish_reason, last.matched_stop)
@@ -75,8 +75,8 @@ def join_pieces(
         last,
         message=message,
         ids=ids[:count],
-        logprobs=np.concatenate([piece.generation.logprobs for piece in pieces])[:count],
-        top_logprobs=_join_top_logprobs(pieces, count),
+        logprobs=np.concatenate([part.generation.logprobs for part in parts])[:count],
+        top_logprobs=_join_top_logprobs(parts, count),
         finish_reason=str(finish),
         matched_stop=matched,
         prompt_tokens=None if last.prompt_tokens is None else len(first.request.prompt_ids),
@@ -84,14 +84,14 @@ def join_pieces(
         cached_tokens=first.generation.cached_tokens,
         is_cache_counted=first.generation.is_cache_counted,
         spans=None,
-        num_retractions=sum(piece.generation.num_retractions for piece in pieces),
-        meta=_join_meta(pieces, count),
+        num_retractions=sum(part.generation.num_retractions for part in parts),
+        meta=_join_meta(parts, count),
     )
     rows = len(first.request.prompt_ids) + count - 1
-    return Joined(
+    return JoinedReply(
         generation=generation,
-        versions=_join_versions(pieces, count),
-        patch=_join_rows(pieces, rows),
+        versions=_join_versions(parts, count),
+        patch=_join_rows(parts, rows),
         cut_tokens=len(ids) - count,
     )
 
@@ -103,7 +103,7 @@ class _Stop:
     """How many ids it takes until the text is there."""
 
 
-def _find_stop(ids: TokenIds, first: Piece, decode: DecodeIds | None) -> _Stop | None:
+def _find_stop(ids: TokenIds, first: ReplyPart, decode: DecodeIds | None) -> _Stop | None:
     """The stop string that ends the joined ids first, where one lies in them."""
     stops = first.request.stop_strings
     if not stops or decode is None:
@@ -124,20 +124,20 @@ def _find_stop(ids: TokenIds, first: Piece, decode: DecodeIds | None) -> _Stop |
     return _Stop(text=has_stop(low) or present[0], count=low)
 
 
-def _join_top_logprobs(pieces: Sequence[Piece], count: int) -> TopLogprobs | None:
+def _join_top_logprobs(parts: Sequence[ReplyPart], count: int) -> TopLogprobs | None:
     """The pieces' reports one behind the other; None where a piece has none."""
-    reports = [piece.generation.top_logprobs for piece in pieces if len(piece.generation.ids)]
+    reports = [part.generation.top_logprobs for part in parts if len(part.generation.ids)]
     if None in reports:
         return None
     return tuple(place for report in reports for place in report or ())[:count]
 
 
-def _join_versions(pieces: Sequence[Piece], count: int) -> tuple[VersionSpan, ...]:
+def _join_versions(parts: Sequence[ReplyPart], count: int) -> tuple[VersionSpan, ...]:
     """The pieces' spans one behind the other, equal neighbours as one, cut at ``count``."""
     joined: list[VersionSpan] = []
     offset = 0
-    for piece in pieces:
-        for span in piece.versions:
+    for part in parts:
+        for span in part.versions:
             start, stop = offset + span.start, min(offset + span.stop, count)
             if start >= stop:
                 continue
@@ -145,12 +145,12 @@ def _join_versions(pieces: Sequence[Piece], count: int) -> tuple[VersionSpan, ..
                 joined[-1] = replace(joined[-1], stop=stop)
             else:
                 joined.append(VersionSpan(version=span.version, start=start, stop=stop))
-        offset += len(piece.generation.ids)
+        offset += len(part.generation.ids)
     return tuple(joined)
 
 
-def _join_rows(pieces: Sequence[Piece], stop: int) -> Patch | None:
-    patches = [piece.patch for piece in pieces if piece.patch is not None]
+def _join_rows(parts: Sequence[ReplyPart], stop: int) -> Patch | None:
+    patches = [part.patch for part in parts if part.patch is not None]
     if not patches:
         return None
     # A payload that begins where the first one does, or before, was taken whole: it replaces all earlier ones.
@@ -160,11 +160,11 @@ def _join_rows(pieces: Sequence[Piece], stop: int) -> Patch | None:
     return replace(joined, rows=joined.rows.cut(0, stop - joined.start))
 
 
-def _join_meta(pieces: Sequence[Piece], count: int) -> JsonObject:
+def _join_meta(parts: Sequence[ReplyPart], count: int) -> JsonObject:
     """The last piece's ``meta_info`` with the counts of the whole; times and speculative counters are sums."""
-    metas = [piece.generation.meta for piece in pieces]
-    meta: JsonObject = {**metas[-1], "prompt_tokens": len(pieces[0].request.prompt_ids), "completion_tokens": count}
-    meta["cached_tokens"] = pieces[0].generation.cached_tokens
+    metas = [part.generation.meta for part in parts]
+    meta: JsonObject = {**metas[-1], "prompt_tokens": len(parts[0].request.prompt_ids), "completion_tokens": count}
+    meta["cached_tokens"] = parts[0].generation.cached_tokens
     for name in {name for each in metas for name in each}:
         values = [each[name] for each in metas if isinstance(each.get(name), int | float)]
         if (name == "e2e_latency" or (name.startswith("spec_") and name.endswith(("_num", "_ct")))) and values:

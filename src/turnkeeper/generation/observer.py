@@ -23,6 +23,6 @@ class EngineObserver(Protocol):
         """Whether an engine may have been given other weights since the server watches it."""
         ...
 
-    def alert(self, duration_s: float) -> None:
+    def poll_often(self, duration_s: float) -> None:
         """Look at the engines at once, and often for so many seconds."""
         ...

@@ -27,6 +27,7 @@ from turnkeeper.core.turn import Completion
 from turnkeeper.engines.check import check_generation
 from turnkeeper.engines.engine import DecodeIds, Engine, GenerateRequest, Generation, IdsSink, ParseMessage
 from turnkeeper.errors import EngineError, EnginePausedError, EngineProtocolError, TurnAbortedError, TurnkeeperError
+from turnkeeper.generation.call_status import CallStatus
 from turnkeeper.generation.continuation import (
     AbortAction,
     decide_abort,
@@ -35,16 +36,15 @@ from turnkeeper.generation.continuation import (
     find_obstacle,
 )
 from turnkeeper.generation.gate import AbortSignal, Gate
-from turnkeeper.generation.joining import Piece, join_pieces
+from turnkeeper.generation.joining import ReplyPart, join_parts
 from turnkeeper.generation.observer import EngineObserver
-from turnkeeper.generation.progress import TurnProgress
-from turnkeeper.generation.reading import PieceReader, RunnerOptions, has_older_prefix
+from turnkeeper.generation.part_reader import ReplyPartReader, RunnerOptions, has_older_prefix
 from turnkeeper.routing import RoutingRows
 from turnkeeper.tasks import Spawn, spawn_alone
 
 logger = logging.getLogger("turnkeeper.engines")
 
-_ASK_AGAIN_S = 0.5
+_RETRY_PAUSED_S = 0.5
 """Between two calls to an engine that says that it is paused, where nothing else shows when it goes on."""
 
 
@@ -70,8 +70,8 @@ class _Run:
     on_ids: IdsSink | None
     obstacle: str | None
     started_at: float
-    progress: TurnProgress = field(default_factory=TurnProgress)
-    pieces: list[Piece] = field(default_factory=list[Piece])
+    call_status: CallStatus = field(default_factory=CallStatus)
+    parts: list[ReplyPart] = field(default_factory=list[ReplyPart])
     attempts: int = 0
     aborted_tokens: int = 0
     has_streamed: bool = False
@@ -83,7 +83,7 @@ class _Run:
     @property
     def held_tokens(self) -> int:
         """Sampled ids of the pieces held."""
-        return sum(len(piece.generation.ids) for piece in self.pieces)
+        return sum(len(part.generation.ids) for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +135,9 @@ class TurnRunner:
         self._parse = parse
         self._decode = decode
         self._spawn = spawn
-        self._reader = PieceReader(options)
-        self._farewells: set[asyncio.Task[None]] = set()
-        self._uncounting: set[str] = set()
+        self._reader = ReplyPartReader(options)
+        self._abort_notices: set[asyncio.Task[None]] = set()
+        self._uncounted_urls: set[str] = set()
 
     async def run(
         self,
@@ -145,7 +145,7 @@ class TurnRunner:
         *,
         held: Sequence[RoutingRows] = (),
         on_ids: IdsSink | None = None,
-        progress: TurnProgress | None = None,
+        call_status: CallStatus | None = None,
     ) -> TurnOutcome:
         """Generate a turn.
 
@@ -168,7 +168,7 @@ class TurnRunner:
             on_ids=self._choose_sink(on_ids, obstacle),
             obstacle=obstacle,
             started_at=self._clock.unix(),
-            progress=progress or TurnProgress(),
+            call_status=call_status or CallStatus(),
         )
         try:
             while not await self._attempt(run):
@@ -181,8 +181,8 @@ class TurnRunner:
 
     async def close(self) -> None:
         """Wait until the engine has been told of every turn that was given up."""
-        while self._farewells:
-            await asyncio.gather(*self._farewells, return_exceptions=True)
+        while self._abort_notices:
+            await asyncio.gather(*self._abort_notices, return_exceptions=True)
 
     def _choose_sink(self, on_ids: IdsSink | None, obstacle: str | None) -> IdsSink | None:
         """Deltas are held back where an abort would make the turn begin anew."""
@@ -199,7 +199,7 @@ class TurnRunner:
         start = _Start(versions=await self._observer.fetch_versions(), closings=self._gate.closings)
         run.attempts += 1
         rid = run.request.rid if run.attempts == 1 else f"{run.request.rid}-{run.attempts}"
-        request = derive_request(run.request, run.pieces, rid=rid)
+        request = derive_request(run.request, run.parts, rid=rid)
         if self._options.cache_salt_by_version:
             run.salted_versions = start.versions
             request = replace(request, cache_salt=f"{request.session_id}:{_spell_versions(start.versions)}")
@@ -221,7 +221,7 @@ class TurnRunner:
             self._observer.note_version(generation.url, generation.weight_version)
         if generation.is_aborted:
             return await self._continue(run, request, generation, start)
-        run.pieces.append(await self._read_piece(run, request, generation, start))
+        run.parts.append(await self._read_part(run, request, generation, start))
         return True
 
     async def _wait_for_engine(self, run: _Run, error: EngineError) -> bool:
@@ -230,7 +230,7 @@ class TurnRunner:
         Where the pause can be seen the gate closes soon, and the next attempt waits there; else it asks again.
         """
         run.attempts -= 1
-        run.progress.has_open_call = False
+        run.call_status.has_open_call = False
         now = self._clock.now()
         run.refused_since = now if run.refused_since is None else run.refused_since
         if now - run.refused_since >= self._options.gate_timeout_s:
@@ -240,37 +240,41 @@ class TurnRunner:
                 retry_after_s=5,
                 url=error.facts.get("url", ""),
             )
-        self._observer.alert(_ASK_AGAIN_S)
-        await self._gate.wait_closed(_ASK_AGAIN_S, run.signal)
+        self._observer.poll_often(_RETRY_PAUSED_S)
+        await self._gate.wait_closed(_RETRY_PAUSED_S, run.signal)
         return False
 
     async def _call(self, run: _Run, request: GenerateRequest) -> Generation:
         """The engine call, ended early by the signal; an engine that may still be at work is told to stop."""
         sink = self._wrap_sink(run)
-        run.progress.has_open_call = True
+        run.call_status.has_open_call = True
         scope = run.signal.open_scope()
         try:
             async with scope:
                 return await self._engine.generate(request, on_ids=sink)
         except asyncio.CancelledError:
-            self._say_farewell(request.rid)
+            self._send_abort_notice(request.rid)
             raise
         except TimeoutError:
             if not scope.expired():
                 raise
-            self._say_farewell(request.rid)
+            self._send_abort_notice(request.rid)
             self._refuse(run, "all turns in flight were ended")
         except EngineError as error:
             if error.http_status == 504:
-                self._say_farewell(request.rid)
+                self._send_abort_notice(request.rid)
             raise
         finally:
             run.signal.close_scope(scope)
 
     def _note_uncounted(self, generation: Generation) -> None:
         """Warn once a route that its replies do not say how many prompt tokens were prefilled."""
-        if generation.prompt_tokens is None and not generation.is_aborted and generation.url not in self._uncounting:
-            self._uncounting.add(generation.url)
+        if (
+            generation.prompt_tokens is None
+            and not generation.is_aborted
+            and generation.url not in self._uncounted_urls
+        ):
+            self._uncounted_urls.add(generation.url)
             logger.warning(
                 "replies of %s count no prompt tokens, neither in meta_info nor in usage: whether the engine prefilled "
                 "the ids that it was sent cannot be seen, and turns are marked prompt_unverified",
@@ -288,10 +292,10 @@ class TurnRunner:
 
         return send
 
-    def _say_farewell(self, rid: str) -> None:
+    def _send_abort_notice(self, rid: str) -> None:
         task = self._spawn("engine_aborts", self._engine.abort(rid))
-        self._farewells.add(task)
-        task.add_done_callback(self._farewells.discard)
+        self._abort_notices.add(task)
+        task.add_done_callback(self._abort_notices.discard)
 
     async def _continue(
         self, run: _Run, request: GenerateRequest, generation: Generation | None, start: _Start
@@ -306,13 +310,13 @@ class TurnRunner:
         """
         count = len(generation.ids) if generation is not None else 0
         run.aborted_tokens += count
-        run.progress.aborted_tokens += count
-        run.progress.has_open_call = False
+        run.call_status.aborted_tokens += count
+        run.call_status.has_open_call = False
         is_explained = await self._is_explained(run, generation, start)
-        obstacle, piece = run.obstacle, None
+        obstacle, part = run.obstacle, None
         if is_explained and generation is not None and count and self._may_resume(run):
             try:
-                piece = await self._read_piece(run, request, generation, start)
+                part = await self._read_part(run, request, generation, start)
             except EngineProtocolError as error:  # partial ids without their rows
                 obstacle = error.message
         action = decide_abort(
@@ -327,26 +331,26 @@ class TurnRunner:
             self._raise_abort(run, action, generation)
         if action is AbortAction.RESTART:
             run.aborted_tokens += run.held_tokens
-            run.pieces.clear()
+            run.parts.clear()
             return False
-        return piece is not None and self._hold(run, piece)
+        return part is not None and self._hold(run, part)
 
     def _may_resume(self, run: _Run) -> bool:
         return run.obstacle is None and (self._options.on_abort is OnAbort.RESUME or run.has_streamed)
 
-    def _hold(self, run: _Run, piece: Piece) -> bool:
+    def _hold(self, run: _Run, part: ReplyPart) -> bool:
         """Keep a partial piece; True when it happens to be the end of the turn."""
-        run.pieces.append(piece)
-        run.aborted_tokens -= len(piece.generation.ids)
+        run.parts.append(part)
+        run.aborted_tokens -= len(part.generation.ids)
         end = find_natural_end(
-            piece.generation.ids, held=run.held_tokens, request=run.request, stop_ids=self._options.stop_token_ids
+            part.generation.ids, held=run.held_tokens, request=run.request, stop_ids=self._options.stop_token_ids
         )
         if end is None:
             return False
-        generation = replace(piece.generation, finish_reason=str(end))
+        generation = replace(part.generation, finish_reason=str(end))
         if self._parse is not None:
             generation = replace(generation, message=self._parse(run.request, generation.ids))
-        run.pieces[-1] = replace(piece, generation=generation)
+        run.parts[-1] = replace(part, generation=generation)
         return True
 
     def _raise_abort(self, run: _Run, action: AbortAction, generation: Generation | None) -> NoReturn:
@@ -376,18 +380,18 @@ class TurnRunner:
         before = start.versions.get(url)
         if before is not None and generation is not None and generation.weight_version not in (None, before):
             return True
-        self._observer.alert(self._options.abort_grace_s)
+        self._observer.poll_often(self._options.abort_grace_s)
         if await self._gate.wait_closed(self._options.abort_grace_s, run.signal):
             return True
         return not run.signal.is_set() and before is not None and self._observer.find_version(url) not in (None, before)
 
-    async def _read_piece(self, run: _Run, request: GenerateRequest, generation: Generation, start: _Start) -> Piece:
-        patches = [piece.patch.rows for piece in run.pieces if piece.patch is not None]
+    async def _read_part(self, run: _Run, request: GenerateRequest, generation: Generation, start: _Start) -> ReplyPart:
+        patches = [part.patch.rows for part in run.parts if part.patch is not None]
         # Only a whole payload repeats earlier rows, and they are compared only where all of them are at hand.
         is_whole = request.rows is not None and request.rows.start_len is None
         held = (*run.held, *patches) if is_whole else ()
         is_complete = request.rows is not None and sum(map(len, held)) >= request.rows.held_rows
-        return await self._reader.read_piece(
+        return await self._reader.read_part(
             request,
             generation,
             started_version=start.versions.get(generation.url),
@@ -397,9 +401,9 @@ class TurnRunner:
 
     async def _finish(self, run: _Run) -> TurnOutcome:
         """The completion of a turn whose pieces are all there."""
-        joined = join_pieces(run.pieces, parse=self._parse, decode=self._decode)
+        joined = join_parts(run.parts, parse=self._parse, decode=self._decode)
         run.aborted_tokens += joined.cut_tokens
-        marks: dict[str, Any] = {"attempts": run.attempts, "pieces": len(run.pieces)} if run.attempts > 1 else {}
+        marks: dict[str, Any] = {"attempts": run.attempts, "pieces": len(run.parts)} if run.attempts > 1 else {}
         if self._options.pause_mode is PauseMode.IN_PLACE and has_older_prefix(
             joined,
             was_updated=self._observer.was_updated(joined.generation.url),
@@ -412,7 +416,7 @@ class TurnRunner:
             )
         except EngineProtocolError as error:
             error.facts["sampled_tokens"] = len(joined.generation.ids)
-            run.pieces.clear()
+            run.parts.clear()
             raise
         return TurnOutcome(
             completion=completion,

@@ -15,16 +15,16 @@ from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import Engine, EngineClient, build_parser
-from turnkeeper.engines.control import Order
+from turnkeeper.engines.control import ControlAction
 from turnkeeper.engines.engine import ParseMessage
 from turnkeeper.engines.net.client import choose_pool_size, raise_file_limit
 from turnkeeper.errors import ConfigError, EngineError
-from turnkeeper.fleet import EngineWatch, connect_engines
-from turnkeeper.fleet.connect import Guard
-from turnkeeper.fleet.orders import OrderSender
-from turnkeeper.fleet.route import RouteKeeper
-from turnkeeper.fleet.route_check import Question, RouteReport, check_route, find_workers
-from turnkeeper.fleet.verdict import Verdict
+from turnkeeper.fleet import EngineMonitor, connect_engines
+from turnkeeper.fleet.check_result import CheckResult
+from turnkeeper.fleet.connect import WrapEngine
+from turnkeeper.fleet.controller import EngineController
+from turnkeeper.fleet.route import RouteChecker
+from turnkeeper.fleet.route_check import RouteRequirements, RouteStatus, check_route, find_workers
 from turnkeeper.generation import Gate, RunnerOptions, TurnRunner
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.matching import ReplyRules, load_matcher
@@ -83,13 +83,13 @@ def build_service(config: ResolvedConfig, *, outside: Outside | None = None) -> 
     client = build_client(config, pool_size=_choose_pool_size(config))
     outside = outside or Outside.real()
     gate = Gate(outside.clock)
-    check = partial(check_engine, config, client, build_question(config, checkpoint.config))
-    routes = RouteKeeper(config.engine.backend_url, gate=gate, clock=outside.clock, check=check)
+    check = partial(check_engine, config, client, build_requirements(config, checkpoint.config))
+    routes = RouteChecker(config.engine.backend_url, gate=gate, clock=outside.clock, check=check)
     service = join_service(
         config,
         renderer=renderer,
         checkpoint_config=checkpoint.config,
-        engine=build_engine(config, client, build_parser(renderer), guard=routes.guard),
+        engine=build_engine(config, client, build_parser(renderer), wrap=routes.wrap),
         client=client,
         outside=outside,
         gate=gate,
@@ -111,7 +111,7 @@ def join_service(
     outside: Outside,
     load_encoder: LoadEncoder | None = None,
     gate: Gate | None = None,
-    routes: RouteKeeper | None = None,
+    routes: RouteChecker | None = None,
     store_turn: StoreTurn = keep_in_memory,
 ) -> SessionService:
     """A service from parts that are made.
@@ -123,11 +123,11 @@ def join_service(
     publisher, metrics, drain = Publisher(), Metrics(), Drain(clock)
     supervisor = Supervisor(clock, metrics)
     spawn = supervisor.spawn
-    watch = EngineWatch(engine, gate, clock, interval_s=config.timeouts.probe_interval_s, spawn=spawn)
+    monitor = EngineMonitor(engine, gate, clock, interval_s=config.timeouts.probe_interval_s, spawn=spawn)
     runner = TurnRunner(
         engine,
         gate,
-        watch,
+        monitor,
         clock,
         _build_runner_options(config, renderer, checkpoint_config),
         parse=build_parser(renderer),
@@ -136,11 +136,11 @@ def join_service(
     )
     publisher.subscribe(lambda _, event: metrics.record(event))
     if routes is not None:
-        watch.on_look = routes.note_reports
-        routes.on_verdict = partial(_count_probe, metrics)
+        monitor.on_poll = routes.note_statuses
+        routes.on_result = partial(_count_probe, metrics)
     turns = TurnService(
         runner=runner,
-        watch=watch,
+        monitor=monitor,
         renderer=renderer,
         config=config,
         draw_bytes=outside.draw_bytes,
@@ -161,15 +161,15 @@ def join_service(
         turns=turns,
         engine=engine,
         client=client,
-        watch=watch,
+        monitor=monitor,
         routes=routes,
         control=EngineControl(
             gate=gate,
-            watch=watch,
+            monitor=monitor,
             forward=partial(
                 call_engines,
                 client,
-                OrderSender(client, clock, kind=config.engine.engine, timeout_s=CONTROL_TIMEOUT_S),
+                EngineController(client, clock, kind=config.engine.engine, timeout_s=CONTROL_TIMEOUT_S),
                 config.engine.backend_url,
             ),
         ),
@@ -233,7 +233,7 @@ def build_client(config: ResolvedConfig, *, pool_size: int = 1024) -> EngineClie
 
 
 def build_engine(
-    config: ResolvedConfig, client: EngineClient, parse: ParseMessage, *, guard: Guard | None = None
+    config: ResolvedConfig, client: EngineClient, parse: ParseMessage, *, wrap: WrapEngine | None = None
 ) -> Engine:
     """The engines behind one seam."""
     return connect_engines(
@@ -243,7 +243,7 @@ def build_engine(
         wire=config.engine_wire,
         parse=parse,
         now=time.monotonic,
-        guard=guard,
+        wrap=wrap,
     )
 
 
@@ -252,39 +252,41 @@ def _parse_nothing(*_: object) -> Message:
     return {"role": "assistant", "content": ""}
 
 
-def _count_probe(metrics: Metrics, verdict: Verdict) -> None:
-    metrics.count("turnkeeper_probe_tokens", verdict.sampled_tokens)
+def _count_probe(metrics: Metrics, result: CheckResult) -> None:
+    metrics.count("turnkeeper_probe_tokens", result.sampled_tokens)
 
 
-async def check_routes(config: ResolvedConfig, client: EngineClient) -> tuple[RouteReport, ...]:
+async def check_routes(config: ResolvedConfig, client: EngineClient) -> tuple[RouteStatus, ...]:
     """Ask each engine for one short generation, to see whether its route keeps what turns need.
 
     Raises:
         ConfigError: the checkpoint does not say how the model routes.
     """
     wants_rows = config.routing.use_rollout_routing_replay
-    question = build_question(config, load_checkpoint(config).config if wants_rows else {})
-    checks = [check_engine(config, client, question, url) for url in config.engine.backend_url]
+    requirements = build_requirements(config, load_checkpoint(config).config if wants_rows else {})
+    checks = [check_engine(config, client, requirements, url) for url in config.engine.backend_url]
     return tuple(await asyncio.gather(*checks))
 
 
-async def check_engine(config: ResolvedConfig, client: EngineClient, question: Question, url: str) -> RouteReport:
+async def check_engine(
+    config: ResolvedConfig, client: EngineClient, requirements: RouteRequirements, url: str
+) -> RouteStatus:
     """The same for one URL."""
 
     def connect(each: str) -> Engine:
         wire, kind = config.engine_wire, config.engine.engine
         return connect_engines([each], client, kind=kind, wire=wire, parse=_parse_nothing, now=time.monotonic)
 
-    return await check_route(url, client, question, connect=connect)
+    return await check_route(url, client, requirements, connect=connect)
 
 
-def build_question(config: ResolvedConfig, checkpoint_config: JsonObject) -> Question:
+def build_requirements(config: ResolvedConfig, checkpoint_config: JsonObject) -> RouteRequirements:
     """What turns will need of a route.
 
     Raises:
         ConfigError: the checkpoint does not say how the model routes.
     """
-    return Question(
+    return RouteRequirements(
         prompt_ids=freeze_ids(range(1, 9)),
         shape=_read_shape(config, checkpoint_config),
         use_addition_r3=config.use_addition_r3,
@@ -306,14 +308,14 @@ def _choose_pool_size(config: ResolvedConfig) -> int:
 
 
 async def call_engines(
-    client: EngineClient, orders: OrderSender, urls: Sequence[str], order: Order
+    client: EngineClient, controller: EngineController, urls: Sequence[str], action: ControlAction
 ) -> list[JsonObject]:
     """Give an order to each engine in turn, to each worker for a router; stops at the first that fails."""
     answers: list[JsonObject] = []
     behind = [await find_workers(url.rstrip("/"), client) or (url.rstrip("/"),) for url in urls]
     for url in (worker for workers in behind for worker in workers):
         try:
-            await orders.send(url, order)
+            await controller.send(url, action)
         except EngineError as error:
             answers.append({"url": url, "ok": False, "error": error.message})
             break

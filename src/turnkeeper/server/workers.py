@@ -59,7 +59,7 @@ async def check_engines(config: ResolvedConfig) -> None:
         reports = await check_routes(config, client)
     finally:
         await client.close()
-    problems = [f"{each.report.url}: {each.verdict.reason}" for each in reports if each.verdict.reason]
+    problems = [f"{each.engine.url}: {each.result.reason}" for each in reports if each.result.reason]
     if problems:
         raise ConfigError("\n".join(["--strict-probe found engines that cannot serve", *problems]))
 

@@ -5,30 +5,30 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from turnkeeper.choices import PauseMode
-from turnkeeper.engines.control import Order
+from turnkeeper.engines.control import ControlAction
 from turnkeeper.engines.engine import EngineState
 from turnkeeper.errors import EngineError, RequestError
-from turnkeeper.fleet import EngineWatch
+from turnkeeper.fleet import EngineMonitor
 from turnkeeper.generation import Gate
 from turnkeeper.jsontypes import JsonObject
 
-Forward = Callable[[Order], Awaitable[Sequence[JsonObject]]]
+Forward = Callable[[ControlAction], Awaitable[Sequence[JsonObject]]]
 """Gives an order to every engine; each answer is ``{"url", "ok", "error"}``."""
 
 
 class EngineControl:
     """The gate in front of the engines, as a trainer works it."""
 
-    def __init__(self, *, gate: Gate, watch: EngineWatch, forward: Forward) -> None:
+    def __init__(self, *, gate: Gate, monitor: EngineMonitor, forward: Forward) -> None:
         self._gate = gate
-        self._watch = watch
+        self._monitor = monitor
         self._forward = forward
         self._changing = asyncio.Lock()
 
     @property
     def state(self) -> EngineState:
         """Serving, paused or unreachable."""
-        return self._watch.state
+        return self._monitor.state
 
     async def pause(self, mode: PauseMode, *, forward: bool) -> JsonObject:
         """Hold new turns back; with ``forward`` every engine is paused first.
@@ -67,8 +67,8 @@ class EngineControl:
         """End every turn in flight for good."""
         self._gate.abort_turns()
 
-    async def _tell_engines(self, order: Order, name: str) -> Sequence[JsonObject]:
-        answers = await self._forward(order)
+    async def _tell_engines(self, action: ControlAction, name: str) -> Sequence[JsonObject]:
+        answers = await self._forward(action)
         failed = [answer for answer in answers if not answer["ok"]]
         if failed:
             said = "; ".join(f"{answer['url']}: {answer['error']}" for answer in failed)
@@ -78,8 +78,8 @@ class EngineControl:
     def _describe(self, engines: Sequence[JsonObject]) -> JsonObject:
         mode = self._gate.mode
         listed: list[Any] = list(engines) or [
-            {"url": report.url, "ok": report.state is not EngineState.UNREACHABLE, "error": report.error or None}
-            for report in self._watch.reports
+            {"url": status.url, "ok": status.state is not EngineState.UNREACHABLE, "error": status.error or None}
+            for status in self._monitor.statuses
         ]
         return {"state": "paused" if mode else "serving", "mode": mode, "engines": listed}
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from turnkeeper.config.resolve import ResolvedConfig
-from turnkeeper.engines import EngineReport, EngineState
-from turnkeeper.fleet.route import RouteKeeper
-from turnkeeper.fleet.verdict import UNCHECKED
+from turnkeeper.engines import EngineState, EngineStatus
+from turnkeeper.fleet.check_result import UNCHECKED
+from turnkeeper.fleet.route import RouteChecker
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.supervisor import Supervisor
 
@@ -13,8 +13,8 @@ from turnkeeper.service.supervisor import Supervisor
 def describe_health(
     config: ResolvedConfig,
     state: EngineState,
-    reports: Iterable[EngineReport],
-    routes: RouteKeeper | None,
+    statuses: Iterable[EngineStatus],
+    routes: RouteChecker | None,
     supervisor: Supervisor,
     *,
     is_draining: bool,
@@ -24,7 +24,7 @@ def describe_health(
     Args:
         config: the options.
         state: of all engines in one word.
-        reports: the newest look at them; none before the first.
+        statuses: the newest look at them; none before the first.
         routes: what is known of the routes; None where none is probed.
         supervisor: owns the background tasks.
         is_draining: whether the server was told to stop.
@@ -33,19 +33,19 @@ def describe_health(
         "status": "draining" if is_draining else "ok",
         "session_server_instance_id": config.instance_id,
         "engine": str(state),
-        "engines": [_describe_engine(report, routes) for report in reports],
+        "engines": [_describe_engine(status, routes) for status in statuses],
         "problems": [*(() if routes is None else routes.list_problems()), *supervisor.list_problems()],
         "tasks": supervisor.describe(),
     }
 
 
-def _describe_engine(report: EngineReport, routes: RouteKeeper | None) -> JsonObject:
-    route = None if routes is None else routes.routes.get(report.url)
-    verdict = UNCHECKED if route is None else route.verdict
+def _describe_engine(status: EngineStatus, routes: RouteChecker | None) -> JsonObject:
+    route = None if routes is None else routes.routes.get(status.url)
+    result = UNCHECKED if route is None else route.result
     return {
-        "url": report.url,
-        "state": str(report.state),
-        "wire": None if report.wire is None else str(report.wire),
-        "route": str(verdict.state),
-        "error": report.error or verdict.reason or None,
+        "url": status.url,
+        "state": str(status.state),
+        "wire": None if status.wire is None else str(status.wire),
+        "route": str(result.state),
+        "error": status.error or result.reason or None,
     }

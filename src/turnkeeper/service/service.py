@@ -20,11 +20,11 @@ from turnkeeper.core.attach import Query
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.disclosure import list_hosts
 from turnkeeper.engines import Engine, EngineClient, EngineState, RelayReply, RelayRequest
-from turnkeeper.engines.refusal import tell_reply
+from turnkeeper.engines.refusal import redact_reply
 from turnkeeper.errors import CapacityError, SessionClosedError, TurnkeeperError
-from turnkeeper.fleet import EngineWatch
-from turnkeeper.fleet.route import RouteKeeper
-from turnkeeper.fleet.verdict import RouteState
+from turnkeeper.fleet import EngineMonitor
+from turnkeeper.fleet.check_result import RouteState
+from turnkeeper.fleet.route import RouteChecker
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.matching import Matcher
@@ -87,8 +87,8 @@ class SessionService:
         turns: TurnService,
         engine: Engine,
         client: EngineClient,
-        watch: EngineWatch,
-        routes: RouteKeeper | None,
+        monitor: EngineMonitor,
+        routes: RouteChecker | None,
         control: EngineControl,
         renderer: Renderer,
         matcher: Matcher,
@@ -109,7 +109,7 @@ class SessionService:
         self.control = control
         self._engine = engine
         self._client = client
-        self._watch = watch
+        self._monitor = monitor
         self.routes = routes
         self._renderer = renderer
         self._matcher = matcher
@@ -134,7 +134,7 @@ class SessionService:
         start = self._supervisor.start
         if self.routes is not None:
             start("engine_routes", self.routes.run)  # has to be there when the watch looks for the first time
-        start("engine_watch", self._watch.run)
+        start("engine_watch", self._monitor.run)
         start("session_sweep", self._sweep_forever)
         start("loop_delay", self._measure_loop)
         start("tokenizer", self.encoders.run)
@@ -145,7 +145,7 @@ class SessionService:
 
     async def look_at_engines(self) -> None:
         """See once how the engines are."""
-        await self._watch.look()
+        await self._monitor.poll()
 
     @property
     def is_draining(self) -> bool:
@@ -178,7 +178,7 @@ class SessionService:
         for entry in tuple(self._registry):
             self._close(entry, SERVER_STOPS)
         await self._turns.drain()
-        await self._watch.close()  # a look goes on without who asked for it
+        await self._monitor.close()  # a look goes on without who asked for it
         await self._memory.settle()
         await self._engine.close()
         await self._client.close()
@@ -419,7 +419,7 @@ class SessionService:
             reply = await self._engine.relay(call)
         if is_admin:
             return reply
-        told = tell_reply(reply, list_hosts(self.config.engine.backend_url))
+        told = redact_reply(reply, list_hosts(self.config.engine.backend_url))
         if told.body is not reply.body:
             logger.warning("session %s: %s answered %d: %r", session_id, call.path, reply.status, reply.body[:1000])
         return told
@@ -469,9 +469,11 @@ class SessionService:
 
     def describe_health(self, *, is_admin: bool = True) -> JsonObject:
         """What ``GET /health`` says; to strangers no address and no problem."""
-        state, reports = self.control.state, self._watch.reports
+        state, statuses = self.control.state, self._monitor.statuses
         whole = {
-            **describe_health(self.config, state, reports, self.routes, self._supervisor, is_draining=self.is_draining),
+            **describe_health(
+                self.config, state, statuses, self.routes, self._supervisor, is_draining=self.is_draining
+            ),
             "tokenizer": str(self.encoders.serving),
         }
         return whole if is_admin else {name: whole[name] for name in _OPEN_HEALTH}

@@ -153,10 +153,10 @@ async def test_a_probe_tells_serving_paused_and_unreachable(client: EngineClient
     engine = ScriptedEngine(weight_version="4")
     async with running(engine) as url:
         probed = SglangEngine(url, client)
-        assert [(r.state, r.weight_version) for r in await probed.probe()] == [(EngineState.SERVING, "4")]
+        assert [(r.state, r.weight_version) for r in await probed.fetch_status()] == [(EngineState.SERVING, "4")]
         engine.pause("retract")
-        assert [r.state for r in await probed.probe()] == [EngineState.PAUSED]
+        assert [r.state for r in await probed.fetch_status()] == [EngineState.PAUSED]
     with unreachable_url() as url:
-        [report] = await SglangEngine(url, client).probe()
-    assert report.state is EngineState.UNREACHABLE
-    assert url in report.error
+        [status] = await SglangEngine(url, client).fetch_status()
+    assert status.state is EngineState.UNREACHABLE
+    assert url in status.error

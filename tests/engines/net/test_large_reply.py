@@ -20,7 +20,7 @@ import pytest
 from engines.builders import make_request, spell_payload
 from turnkeeper.engines.engine import LARGE_ROWS, GenerateRequest
 from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.engines.net.large_reply import GIVE_WAY_S, LARGE_BYTES, Lane
+from turnkeeper.engines.net.large_reply import GIVE_WAY_S, LARGE_BYTES, LargeReplyScheduler
 from turnkeeper.engines.reply import ReplyBody
 from turnkeeper.engines.sglang.chat import SglangEngine
 from turnkeeper.errors import EngineError, EngineTimeoutError
@@ -171,15 +171,15 @@ async def test_a_body_that_is_given_up_closes_its_connection(is_closed: bool, cl
 
 
 def test_a_larger_body_gives_way_to_a_smaller_one() -> None:
-    lane = Lane()
-    lane.note("large", 200)
-    assert lane.choose_pause_s("large") == 0
-    lane.note("small", 20)
-    assert (lane.choose_pause_s("large"), lane.choose_pause_s("small")) == (GIVE_WAY_S, 0)
-    lane.note("large", 10)
-    assert (lane.choose_pause_s("large"), lane.choose_pause_s("small")) == (0, GIVE_WAY_S)
-    lane.leave("large")
-    assert lane.choose_pause_s("small") == 0
+    scheduler = LargeReplyScheduler()
+    scheduler.note("large", 200)
+    assert scheduler.choose_pause_s("large") == 0
+    scheduler.note("small", 20)
+    assert (scheduler.choose_pause_s("large"), scheduler.choose_pause_s("small")) == (GIVE_WAY_S, 0)
+    scheduler.note("large", 10)
+    assert (scheduler.choose_pause_s("large"), scheduler.choose_pause_s("small")) == (0, GIVE_WAY_S)
+    scheduler.leave("large")
+    assert scheduler.choose_pause_s("small") == 0
 
 
 def _ask(prompt_tokens: int, start_len: int | None = None) -> GenerateRequest:

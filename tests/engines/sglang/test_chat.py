@@ -23,7 +23,7 @@ from turnkeeper.engines.engine import EngineState
 from turnkeeper.engines.net.client import HttpReply
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import cut_choice_logprobs
-from turnkeeper.engines.sglang.chat import merge_stop_ids, parse_chat_reply, read_report, read_workers, render_chat_body
+from turnkeeper.engines.sglang.chat import merge_stop_ids, parse_chat_reply, read_status, read_workers, render_chat_body
 from turnkeeper.errors import (
     ContextLengthError,
     EngineError,
@@ -399,8 +399,8 @@ def test_a_routers_workers_are_read(body: bytes, workers: tuple[str, ...]) -> No
     ],
 )
 def test_a_report_says_whether_the_engine_is_paused(ready: int, info: dict[str, Any], state: EngineState) -> None:
-    report = read_report("http://e", ready, {"weight_version": "3", "context_length": 9, "model_path": "m", **info})
-    assert (report.state, report.weight_version, report.context_length, report.model) == (state, "3", 9, "m")
+    status = read_status("http://e", ready, {"weight_version": "3", "context_length": 9, "model_path": "m", **info})
+    assert (status.state, status.weight_version, status.context_length, status.model) == (state, "3", 9, "m")
 
 
 COUNTS: dict[str, tuple[Any, Any, int | None]] = {

@@ -18,10 +18,10 @@ from turnkeeper.choices import EngineKind, EngineWire
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines.engine import Engine, Generation
 from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.engines.sglang.disaggregation import FittingSglangEngine
+from turnkeeper.engines.sglang.disaggregation import AutoSglangEngine
+from turnkeeper.fleet.check_result import RouteState
 from turnkeeper.fleet.connect import connect_engines
-from turnkeeper.fleet.route_check import Question, RouteReport, check_route
-from turnkeeper.fleet.verdict import RouteState
+from turnkeeper.fleet.route_check import RouteRequirements, RouteStatus, check_route
 from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.pair import ScriptedPair, ScriptedWorker
@@ -55,16 +55,16 @@ def connect(url: str, client: EngineClient, wire: EngineWire | None = None) -> E
     return connect_engines([url], client, kind=EngineKind.SGLANG, wire=wire, parse=parse, now=lambda: 0.0)
 
 
-async def check(client: EngineClient, url: str, wire: EngineWire | None = None) -> RouteReport:
-    question = Question(prompt_ids=freeze_ids(range(1, 9)), shape=SHAPE)
+async def check(client: EngineClient, url: str, wire: EngineWire | None = None) -> RouteStatus:
+    question = RouteRequirements(prompt_ids=freeze_ids(range(1, 9)), shape=SHAPE)
     return await check_route(url, client, question, connect=lambda each: connect(each, client, wire))
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode", "null"])
 async def test_an_engine_says_itself_how_it_serves(client: EngineClient, role: str) -> None:
     async with running(ScriptedWorker(role, moe=None)) as url:
-        [report] = await connect(url, client).probe()
-    assert report.is_disaggregated == (role != "null")
+        [status] = await connect(url, client).fetch_status()
+    assert status.is_disaggregated == (role != "null")
 
 
 async def test_a_router_lists_how_its_workers_serve(client: EngineClient) -> None:
@@ -72,9 +72,9 @@ async def test_a_router_lists_how_its_workers_serve(client: EngineClient) -> Non
     for worker in (pair.prefill, pair.decode):
         del worker.control_answers["/model_info"]  # older engines do not say it
     async with running_pair(pair) as url:
-        [report] = await connect(url, client).probe()
-    assert report.is_disaggregated
-    assert len(report.workers) == 2
+        [status] = await connect(url, client).fetch_status()
+    assert status.is_disaggregated
+    assert len(status.workers) == 2
 
 
 async def test_turns_take_the_route_that_suits(client: EngineClient) -> None:
@@ -90,12 +90,12 @@ async def test_a_look_changes_the_route(client: EngineClient) -> None:
     engine = ScriptedEngine()
     async with running(engine) as url:
         fitting = connect(url, client)
-        assert isinstance(fitting, FittingSglangEngine)
+        assert isinstance(fitting, AutoSglangEngine)
         await fitting.generate(make_request())
         engine.control_answers["/model_info"] = (200, b'{"disaggregation_mode": "decode"}')
-        [report] = await fitting.probe()
+        [status] = await fitting.fetch_status()
         await fitting.generate(make_request())
-    assert report.wire is EngineWire.GENERATE
+    assert status.wire is EngineWire.GENERATE
     assert [call.path for call in engine.generations] == ["/v1/chat/completions", "/generate"]
 
 
@@ -104,10 +104,10 @@ async def test_a_router_without_workers_changes_nothing(client: EngineClient) ->
     engine.control_answers["/model_info"] = (200, b'{"disaggregation_mode": "decode"}')
     async with running(engine) as url:
         fitting = connect(url, client)
-        await fitting.probe()
+        await fitting.fetch_status()
         engine.control_answers |= dict.fromkeys(("/model_info", "/get_model_info", "/workers"), (404, b""))
-        [report] = await fitting.probe()
-    assert report.wire is EngineWire.GENERATE
+        [status] = await fitting.fetch_status()
+    assert status.wire is EngineWire.GENERATE
 
 
 async def generate(url: str, client: EngineClient, start: int | None) -> tuple[Generation, Any]:
@@ -145,25 +145,25 @@ async def test_rows_that_are_not_the_prompts_are_found(
 ) -> None:
     async with running_pair(ScriptedPair(stale_rows=stale), *joins) as url:
         found = await check(client, url, wire)
-    assert (found.verdict.state, found.verdict.is_fatal) == (RouteState.UNFIT, True)
-    assert f"{url} serves by prefill/decode disaggregation" in found.verdict.reason
-    assert said in found.verdict.reason
+    assert (found.result.state, found.result.is_fatal) == (RouteState.UNFIT, True)
+    assert f"{url} serves by prefill/decode disaggregation" in found.result.reason
+    assert said in found.result.reason
 
 
 async def test_joined_rows_are_sound(client: EngineClient) -> None:
     pair = ScriptedPair(stale_rows=True)
     async with running_pair(pair, "/generate") as url:
         found = await check(client, url)
-    assert found.verdict.state is RouteState.SOUND
-    assert found.verdict.sampled_tokens == 6
+    assert found.result.state is RouteState.SOUND
+    assert found.result.sampled_tokens == 6
     assert len(pair.decode.probes) == 3
 
 
 async def test_one_half_of_a_pair_is_told_to_be_one(client: EngineClient) -> None:
     async with running(ScriptedPair().decode) as url:
         found = await check(client, url)
-    assert found.verdict.is_fatal
-    assert "--backend-url has to name the router in front of the pair" in found.verdict.reason
+    assert found.result.is_fatal
+    assert "--backend-url has to name the router in front of the pair" in found.result.reason
 
 
 async def test_a_router_in_front_of_a_pair_that_drops_fields_is_named(client: EngineClient) -> None:
@@ -172,5 +172,5 @@ async def test_a_router_in_front_of_a_pair_that_drops_fields_is_named(client: En
         worker.moe = None  # as good as a router that does not pass return_routed_experts on
     async with running_pair(pair, "/generate") as url:
         found = await check(client, url)
-    assert f"the router at {url} (sglang-router) in front of prefill and decode workers" in found.verdict.reason
-    assert "routed_experts" in found.verdict.reason
+    assert f"the router at {url} (sglang-router) in front of prefill and decode workers" in found.result.reason
+    assert "routed_experts" in found.result.reason

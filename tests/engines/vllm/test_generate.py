@@ -223,18 +223,18 @@ async def test_probes_and_aborts_use_vllms_routes(client: EngineClient) -> None:
     engine = ScriptedVllm(weight_version="7", context_length=64)
     async with running(engine) as url:
         wire = VllmEngine(url, client, parse)
-        [report] = await wire.probe()
-        assert (report.state, report.kind, report.model) == (EngineState.SERVING, "vllm", "scripted")
-        assert (report.weight_version, report.context_length) == ("7", 64)
+        [status] = await wire.fetch_status()
+        assert (status.state, status.kind, status.model) == (EngineState.SERVING, "vllm", "scripted")
+        assert (status.weight_version, status.context_length) == ("7", 64)
         engine.pause("retract")
-        assert [r.state for r in await wire.probe()] == [EngineState.PAUSED]
+        assert [r.state for r in await wire.fetch_status()] == [EngineState.PAUSED]
         await wire.abort("r-1")
         assert (engine.requests[-1].path, engine.requests[-1].json) == (
             "/abort_requests",
             {"request_ids": ["generate-tokens-r-1", "cmpl-r-1-0"]},
         )
     with unreachable_url() as url:
-        assert [r.state for r in await VllmEngine(url, client, parse).probe()] == [EngineState.UNREACHABLE]
+        assert [r.state for r in await VllmEngine(url, client, parse).fetch_status()] == [EngineState.UNREACHABLE]
         await VllmEngine(url, client, parse).abort("r-1")
 
 
@@ -243,8 +243,8 @@ async def test_a_server_in_production_mode_tells_neither_pauses_nor_versions(cli
     engine.has_dev_routes = False
     async with running(engine) as url:
         wire = VllmEngine(url, client, parse)
-        [report] = await wire.probe()
-        assert (report.state, report.weight_version, report.model) == (EngineState.SERVING, None, "scripted")
+        [status] = await wire.fetch_status()
+        assert (status.state, status.weight_version, status.model) == (EngineState.SERVING, None, "scripted")
         await wire.generate(make_request())
         await wire.abort("r-1")
     assert engine.requests[-1].path == "/inference/v1/abort_requests"

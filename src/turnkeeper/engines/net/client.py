@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from turnkeeper.engines.net.large_reply import BodySink, Lane, feed_body, feed_chunks
+from turnkeeper.engines.net.large_reply import BodySink, LargeReplyScheduler, feed_body, feed_chunks
 from turnkeeper.engines.net.reader_thread import LoopThread
 from turnkeeper.errors import ConfigError, EngineError, EngineTimeoutError
 from turnkeeper.headers import JSON_HEADERS
@@ -192,12 +192,12 @@ class EngineClient:
         self.timeout_s = timeout_s
         self._authorizations = tuple((authorizations or {}).items())
         own = {"accept-encoding": "identity"} | ({"authorization": f"Bearer {api_key}"} if api_key else {})
-        self._near, self._far = (
+        self._connections, self._large_connections = (
             _Connections(headers=own, connect_timeout_s=connect_timeout_s, pool_size=pool_size, idle_s=pool_idle_s)
             for _ in range(2)
         )
         self._thread = LoopThread("large replies")
-        self._lane = Lane()
+        self._scheduler = LargeReplyScheduler()
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -212,7 +212,7 @@ class EngineClient:
         """Open a call and read its body as it comes; reading happens inside the same error boundary."""
         total_s = self.timeout_s if timeout_s is None else timeout_s
         own = self._authorize(url, headers)
-        async with self._near.stream(method, url, body=body, headers=own, timeout_s=total_s) as response:
+        async with self._connections.stream(method, url, body=body, headers=own, timeout_s=total_s) as response:
             yield response
 
     async def call(
@@ -249,21 +249,21 @@ class EngineClient:
             EngineError, EngineTimeoutError: as those of ``call``.
         """
         if is_large:
-            return await self._thread.run(lambda: self._call_apart(sink, url, body, headers))
+            return await self._thread.run(lambda: self._call_large(sink, url, body, headers))
         async with self.stream("POST", url, body=body, headers=headers) as response:
             await feed_chunks(response, sink)
             return _build_reply(response, url, sink.text)
 
-    async def _call_apart(self, sink: BodySink, url: str, body: bytes, headers: Iterable[tuple[str, str]]) -> HttpReply:
+    async def _call_large(self, sink: BodySink, url: str, body: bytes, headers: Iterable[tuple[str, str]]) -> HttpReply:
         # The library's own timeout ends where a body is taken off its connection.
         limit_s = self.timeout_s
         async with (
-            self._far.stream(
+            self._large_connections.stream(
                 "POST", url, body=body, headers=self._authorize(url, headers), timeout_s=limit_s
             ) as response,
             asyncio.timeout(limit_s),
         ):
-            await feed_body(response, sink, self._lane)
+            await feed_body(response, sink, self._scheduler)
             return _build_reply(response, url, sink.text)
 
     def _authorize(self, url: str, headers: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
@@ -280,9 +280,9 @@ class EngineClient:
     async def close(self) -> None:
         """Close all connections."""
         if self._thread.is_running:
-            await self._thread.run(self._far.close)
+            await self._thread.run(self._large_connections.close)
             await self._thread.close()
-        await self._near.close()
+        await self._connections.close()
 
 
 def _build_reply(response: aiohttp.ClientResponse, url: str, body: bytes | bytearray) -> HttpReply:

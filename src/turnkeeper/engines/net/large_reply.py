@@ -32,7 +32,7 @@ class BodySink(Protocol):
         ...
 
 
-class Lane:
+class LargeReplyScheduler:
     """The large bodies that are coming in at the moment."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ async def feed_chunks(response: aiohttp.ClientResponse, sink: BodySink) -> None:
         sink.feed(chunk)
 
 
-async def feed_body(response: aiohttp.ClientResponse, sink: BodySink, lane: Lane) -> None:
+async def feed_body(response: aiohttp.ClientResponse, sink: BodySink, scheduler: LargeReplyScheduler) -> None:
     """Give a sink the body of a response, past the library where it is large and says how large.
 
     Raises:
@@ -84,7 +84,7 @@ async def feed_body(response: aiohttp.ClientResponse, sink: BodySink, lane: Lane
     transport = cast(asyncio.Transport, connection.transport)
     # No await from here until the protocol is changed: whatever came before is in the library's buffer.
     sink.feed(response.content.read_nowait())
-    receiver = BodyReceiver(transport, size - response.content.total_bytes, sink, lane)
+    receiver = BodyReceiver(transport, size - response.content.total_bytes, sink, scheduler)
     try:
         await receiver.wait()
     finally:
@@ -95,7 +95,9 @@ async def feed_body(response: aiohttp.ClientResponse, sink: BodySink, lane: Lane
 class BodyReceiver(asyncio.BufferedProtocol):
     """Takes the rest of one body off a connection, in place of the protocol that has read its head."""
 
-    def __init__(self, transport: asyncio.Transport, missing: int, sink: BodySink, lane: Lane) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, missing: int, sink: BodySink, scheduler: LargeReplyScheduler
+    ) -> None:
         """Begin to receive.
 
         Args:
@@ -108,11 +110,11 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._transport = transport
         self._missing = missing
         self._sink = sink
-        self._lane = lane
+        self._scheduler = scheduler
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._whole = self._loop.create_future()
         self._before = transport.get_protocol()
-        lane.note(self, missing)
+        scheduler.note(self, missing)
         transport.set_protocol(self)
         if missing:
             transport.resume_reading()
@@ -129,7 +131,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
 
     def give_back(self) -> None:
         """Let the protocol that was there before have the connection."""
-        self._lane.leave(self)
+        self._scheduler.leave(self)
         if not self._whole.done():
             self._whole.cancel()
         self._transport.set_protocol(self._before)
@@ -145,10 +147,10 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._transport.pause_reading()  # a fast sender would not let others have their turn
         count = min(nbytes, self._missing)
         self._missing -= count
-        self._lane.note(self, self._missing)
+        self._scheduler.note(self, self._missing)
         self._sink.feed(self._view[:count])
         if self._missing:
-            self._loop.call_later(self._lane.choose_pause_s(self), self._go_on)
+            self._loop.call_later(self._scheduler.choose_pause_s(self), self._go_on)
         else:
             self._whole.set_result(None)
 

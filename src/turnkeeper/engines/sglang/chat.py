@@ -13,10 +13,9 @@ from typing import Any, cast
 import orjson
 
 from turnkeeper.choices import EngineWire
-from turnkeeper.engines.asked import find_dropped, select_fields
 from turnkeeper.engines.engine import (
-    EngineReport,
     EngineState,
+    EngineStatus,
     GenerateRequest,
     Generation,
     IdsSink,
@@ -35,12 +34,13 @@ from turnkeeper.engines.net.client import (
 from turnkeeper.engines.offload import offload
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import Body, ReplyBody, expect_object, parse_reply
+from turnkeeper.engines.wire_fields import find_dropped, select_fields
 from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.fields import Wire
 from turnkeeper.headers import JSON_HEADERS, TRACE_HEADERS
 from turnkeeper.jsontypes import JsonObject, encode_json
 
-CONTROL_TIMEOUT_S = 10.0
+SHORT_CALL_TIMEOUT_S = 10.0
 """The longest that an abort or a probe may take."""
 
 OWNED_FIELDS = frozenset(
@@ -180,10 +180,10 @@ class SglangEngine:
         """Ask the server, and each worker behind it where it is a router, to give up one attempt."""
         body = orjson.dumps({"rid": rid, "abort_all": False})
         try:
-            reply = await self._client.post_json(f"{self.url}/abort_request", body, timeout_s=CONTROL_TIMEOUT_S)
+            reply = await self._client.post_json(f"{self.url}/abort_request", body, timeout_s=SHORT_CALL_TIMEOUT_S)
             if reply.status == 404:
                 calls = [
-                    self._client.post_json(f"{worker}/abort_request", body, timeout_s=CONTROL_TIMEOUT_S)
+                    self._client.post_json(f"{worker}/abort_request", body, timeout_s=SHORT_CALL_TIMEOUT_S)
                     for worker in await self.list_workers()
                 ]
                 await asyncio.gather(*calls, return_exceptions=True)
@@ -192,12 +192,12 @@ class SglangEngine:
 
     async def list_workers(self) -> tuple[str, ...]:
         """The workers behind a router; empty where this is no router."""
-        reply = await self._client.call("GET", f"{self.url}/workers", timeout_s=CONTROL_TIMEOUT_S)
+        reply = await self._client.call("GET", f"{self.url}/workers", timeout_s=SHORT_CALL_TIMEOUT_S)
         return read_workers(reply)
 
-    async def probe(self) -> tuple[EngineReport, ...]:
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
         """Ask for ``/ready`` and ``/model_info``."""
-        return (replace(await probe_server(self.url, self._client), wire=self.wire),)
+        return (replace(await fetch_server_status(self.url, self._client), wire=self.wire),)
 
     async def close(self) -> None:
         """Nothing to release: the client is the caller's."""
@@ -238,51 +238,51 @@ def lists_split_roles(reply: HttpReply) -> bool:
         return False
 
 
-async def probe_server(url: str, client: EngineClient) -> EngineReport:
+async def fetch_server_status(url: str, client: EngineClient) -> EngineStatus:
     """What one server says of itself, and a router of its workers.
 
     An older build has no ``/ready``: then ``/model_info`` alone decides. A router has neither, so its workers are
     asked: it is paused when any of them is, and has a version when all of them have the same.
     """
     try:
-        ready = await client.call("GET", f"{url}/ready", timeout_s=CONTROL_TIMEOUT_S)
-        info = await client.call("GET", f"{url}/model_info", timeout_s=CONTROL_TIMEOUT_S)
+        ready = await client.call("GET", f"{url}/ready", timeout_s=SHORT_CALL_TIMEOUT_S)
+        info = await client.call("GET", f"{url}/model_info", timeout_s=SHORT_CALL_TIMEOUT_S)
         if info.status == 404:
-            listed = await client.call("GET", f"{url}/workers", timeout_s=CONTROL_TIMEOUT_S)
+            listed = await client.call("GET", f"{url}/workers", timeout_s=SHORT_CALL_TIMEOUT_S)
             if workers := read_workers(listed):
-                reports = await asyncio.gather(*(probe_server(worker, client) for worker in workers))
-                report = join_reports(url, reports)
-                return replace(report, is_disaggregated=report.is_disaggregated or lists_split_roles(listed))
-            info = await client.call("GET", f"{url}/get_model_info", timeout_s=CONTROL_TIMEOUT_S)
+                statuses = await asyncio.gather(*(fetch_server_status(worker, client) for worker in workers))
+                status = join_statuses(url, statuses)
+                return replace(status, is_disaggregated=status.is_disaggregated or lists_split_roles(listed))
+            info = await client.call("GET", f"{url}/get_model_info", timeout_s=SHORT_CALL_TIMEOUT_S)
     except EngineError as error:
-        return EngineReport(url=url, state=EngineState.UNREACHABLE, error=str(error))
+        return EngineStatus(url=url, state=EngineState.UNREACHABLE, error=str(error))
     # What answers neither way is a router whose workers are out of reach, and with them /abort_request.
-    return replace(read_report(url, ready.status, _read_object(info)), can_abort=info.status != 404)
+    return replace(read_status(url, ready.status, _read_object(info)), can_abort=info.status != 404)
 
 
-def join_reports(url: str, reports: Sequence[EngineReport]) -> EngineReport:
+def join_statuses(url: str, statuses: Sequence[EngineStatus]) -> EngineStatus:
     """A router's report, from those of its workers. The router itself is there, whatever its workers are."""
-    found = [report for report in reports if report.state is not EngineState.UNREACHABLE]
-    versions = {report.weight_version for report in found}
-    lengths = [report.context_length for report in found if report.context_length is not None]
-    is_paused = any(report.state is EngineState.PAUSED for report in found)
-    return EngineReport(
+    found = [status for status in statuses if status.state is not EngineState.UNREACHABLE]
+    versions = {status.weight_version for status in found}
+    lengths = [status.context_length for status in found if status.context_length is not None]
+    is_paused = any(status.state is EngineState.PAUSED for status in found)
+    return EngineStatus(
         url=url,
         state=EngineState.PAUSED if is_paused else EngineState.SERVING,
         kind="sglang",
-        model=next((report.model for report in found), ""),
+        model=next((status.model for status in found), ""),
         weight_version=versions.pop() if len(versions) == 1 else None,
         context_length=min(lengths, default=None),
-        workers=tuple(sorted(report.url for report in reports)),
-        is_disaggregated=any(report.is_disaggregated for report in reports),
+        workers=tuple(sorted(status.url for status in statuses)),
+        is_disaggregated=any(status.is_disaggregated for status in statuses),
     )
 
 
-def read_report(url: str, ready_status: int, info: Mapping[str, Any]) -> EngineReport:
+def read_status(url: str, ready_status: int, info: Mapping[str, Any]) -> EngineStatus:
     """The report behind the two answers."""
     is_paused = ready_status == 503 or info.get("is_paused") is True or info.get("paused") is True
     length = info.get("context_length") or info.get("max_model_len")
-    return EngineReport(
+    return EngineStatus(
         url=url,
         state=EngineState.PAUSED if is_paused else EngineState.SERVING,
         kind="sglang",

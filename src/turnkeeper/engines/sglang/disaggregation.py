@@ -9,7 +9,7 @@ import logging
 from dataclasses import replace
 
 from turnkeeper.choices import EngineWire
-from turnkeeper.engines.engine import EngineReport, EngineState, GenerateRequest, Generation, IdsSink, ParseMessage
+from turnkeeper.engines.engine import EngineState, EngineStatus, GenerateRequest, Generation, IdsSink, ParseMessage
 from turnkeeper.engines.net.client import EngineClient
 from turnkeeper.engines.sglang.chat import SglangEngine
 from turnkeeper.engines.sglang.generate import SglangGenerateEngine
@@ -17,7 +17,7 @@ from turnkeeper.engines.sglang.generate import SglangGenerateEngine
 logger = logging.getLogger("turnkeeper.engines")
 
 
-class FittingSglangEngine(SglangGenerateEngine):
+class AutoSglangEngine(SglangGenerateEngine):
     """One SGLang server or router; each look at it says anew which wire is right."""
 
     def __init__(self, url: str, client: EngineClient, parse: ParseMessage) -> None:
@@ -29,22 +29,22 @@ class FittingSglangEngine(SglangGenerateEngine):
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
         """Generate one reply; ids are streamed on the generate wire alone."""
         if not self._is_known:
-            await self.probe()
+            await self.fetch_status()
         if self.wire is EngineWire.GENERATE:
             return await super().generate(request, on_ids=on_ids)
         return await SglangEngine.generate(self, request)
 
-    async def probe(self) -> tuple[EngineReport, ...]:
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
         """Look at the server, and choose the wire for the turns after it."""
-        (report,) = await SglangEngine.probe(self)
+        (status,) = await SglangEngine.fetch_status(self)
         # A router that lists no worker for a while says nothing of how they serve.
-        if report.state is not EngineState.UNREACHABLE and (report.can_abort or not self._is_known):
-            self._choose(report)
-        return (replace(report, wire=self.wire),)
+        if status.state is not EngineState.UNREACHABLE and (status.can_abort or not self._is_known):
+            self._choose(status)
+        return (replace(status, wire=self.wire),)
 
-    def _choose(self, report: EngineReport) -> None:
-        wire = EngineWire.GENERATE if report.is_disaggregated else EngineWire.CHAT
+    def _choose(self, status: EngineStatus) -> None:
+        wire = EngineWire.GENERATE if status.is_disaggregated else EngineWire.CHAT
         if wire is not self.wire:
-            serves = "serves by" if report.is_disaggregated else "no longer serves by"
+            serves = "serves by" if status.is_disaggregated else "no longer serves by"
             logger.info("%s %s prefill/decode disaggregation: turns take its %s route", self.url, serves, wire)
         self.wire, self._is_known = wire, True

@@ -15,7 +15,6 @@ import orjson
 from turnkeeper.choices import EngineWire
 from turnkeeper.core.tokens import TokenIds, join_ids
 from turnkeeper.core.turn import FinishReason
-from turnkeeper.engines.asked import WireFields, find_dropped, select_fields
 from turnkeeper.engines.engine import GenerateRequest, Generation, IdsSink, ParseMessage
 from turnkeeper.engines.message import trim_stop
 from turnkeeper.engines.meta import build_generation, read_ids
@@ -33,6 +32,7 @@ from turnkeeper.engines.sglang.chat import (
     render_lora_field,
     render_rows_fields,
 )
+from turnkeeper.engines.wire_fields import WireFields, find_dropped, select_fields
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, TurnkeeperError
 from turnkeeper.fields import Wire
 from turnkeeper.jsontypes import JsonObject, encode_json, is_array
@@ -44,9 +44,9 @@ def render_sampling(request: GenerateRequest, fields: WireFields) -> JsonObject:
     Raises:
         EngineRefusedError: a tool choice that only the chat route can enforce.
     """
-    asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
-    refuse_forced_tools(asked.get("tool_choice"), hint="tool_choice auto, or --engine-wire chat")
-    stop_ids = merge_stop_ids(asked.get("stop_token_ids"), request.stop_token_ids)
+    requested: Mapping[str, Any] = {**request.forwarded, **request.sampling}
+    refuse_forced_tools(requested.get("tool_choice"), hint="tool_choice auto, or --engine-wire chat")
+    stop_ids = merge_stop_ids(requested.get("stop_token_ids"), request.stop_token_ids)
     return fields.sampling | ({"stop_token_ids": stop_ids} if stop_ids else {}) | {"n": 1, "no_stop_trim": False}
 
 

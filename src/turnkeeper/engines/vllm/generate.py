@@ -17,10 +17,9 @@ from typing import Any, cast
 
 import orjson
 
-from turnkeeper.engines.asked import WireFields, find_dropped, select_fields
 from turnkeeper.engines.engine import (
-    EngineReport,
     EngineState,
+    EngineStatus,
     GenerateRequest,
     Generation,
     IdsSink,
@@ -33,9 +32,10 @@ from turnkeeper.engines.net.client import EngineClient, HttpReply
 from turnkeeper.engines.offload import offload
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import ReplyBody
-from turnkeeper.engines.sglang.chat import CONTROL_TIMEOUT_S, merge_stop_ids, relay_call, render_headers
+from turnkeeper.engines.sglang.chat import SHORT_CALL_TIMEOUT_S, merge_stop_ids, relay_call, render_headers
 from turnkeeper.engines.sglang.generate import refuse_forced_tools, stream_events
 from turnkeeper.engines.vllm.reply import StreamedChoice, parse_vllm_reply, read_vllm_reply
+from turnkeeper.engines.wire_fields import WireFields, find_dropped, select_fields
 from turnkeeper.errors import EngineError
 from turnkeeper.fields import Wire
 from turnkeeper.jsontypes import JsonObject, encode_json
@@ -64,10 +64,10 @@ def render_sampling(request: GenerateRequest, fields: WireFields) -> JsonObject:
     Raises:
         EngineRefusedError: a tool choice that only a chat route can enforce.
     """
-    asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
-    refuse_forced_tools(asked.get("tool_choice"), hint="tool_choice auto")
+    requested: Mapping[str, Any] = {**request.forwarded, **request.sampling}
+    refuse_forced_tools(requested.get("tool_choice"), hint="tool_choice auto")
     params: JsonObject = {**fields.sampling, "logprobs": 0, **fields.format}
-    stop_ids = merge_stop_ids(asked.get("stop_token_ids"), request.stop_token_ids)
+    stop_ids = merge_stop_ids(requested.get("stop_token_ids"), request.stop_token_ids)
     if stop_ids:
         params["stop_token_ids"] = stop_ids
     if request.rows is not None and request.rows.start_len is not None:
@@ -186,7 +186,7 @@ class VllmEngine:
     async def _find_model(self) -> Mapping[str, Any]:
         """The entry of the served model, which has the name and the length that the completions route wants."""
         if not self._model:
-            reply = await self._client.call("GET", f"{self.url}/v1/models", timeout_s=CONTROL_TIMEOUT_S)
+            reply = await self._client.call("GET", f"{self.url}/v1/models", timeout_s=SHORT_CALL_TIMEOUT_S)
             self._model = read_models(reply)
         return self._model
 
@@ -199,21 +199,21 @@ class VllmEngine:
         path = "/inference/v1/abort_requests" if self._has_generate_route else "/abort_requests"
         body = orjson.dumps({"request_ids": name_attempts(rid)})  # never an empty list: that would end them all
         try:
-            await self._client.post_json(f"{self.url}{path}", body, timeout_s=CONTROL_TIMEOUT_S)
+            await self._client.post_json(f"{self.url}{path}", body, timeout_s=SHORT_CALL_TIMEOUT_S)
         except EngineError:
             return
 
-    async def probe(self) -> tuple[EngineReport, ...]:
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
         """Ask for the model and, which only a server in development mode tells, for pauses and the version."""
         try:
-            models = await self._client.call("GET", f"{self.url}/v1/models", timeout_s=CONTROL_TIMEOUT_S)
-            paused = await self._client.call("GET", f"{self.url}/is_paused", timeout_s=CONTROL_TIMEOUT_S)
+            models = await self._client.call("GET", f"{self.url}/v1/models", timeout_s=SHORT_CALL_TIMEOUT_S)
+            paused = await self._client.call("GET", f"{self.url}/is_paused", timeout_s=SHORT_CALL_TIMEOUT_S)
             weights = paused
             if paused.status == 200:
-                weights = await self._client.call("GET", f"{self.url}/weight_info", timeout_s=CONTROL_TIMEOUT_S)
+                weights = await self._client.call("GET", f"{self.url}/weight_info", timeout_s=SHORT_CALL_TIMEOUT_S)
         except EngineError as error:
-            return (EngineReport(url=self.url, state=EngineState.UNREACHABLE, kind="vllm", error=str(error)),)
-        return (read_vllm_report(self.url, models, paused, weights),)
+            return (EngineStatus(url=self.url, state=EngineState.UNREACHABLE, kind="vllm", error=str(error)),)
+        return (read_vllm_status(self.url, models, paused, weights),)
 
     async def close(self) -> None:
         """Nothing to release: the client is the caller's."""
@@ -239,11 +239,11 @@ def _read_length(model: Mapping[str, Any]) -> int | None:
     return length if isinstance(length, int) and not isinstance(length, bool) else None
 
 
-def read_vllm_report(url: str, models: HttpReply, paused: HttpReply, weights: HttpReply) -> EngineReport:
+def read_vllm_status(url: str, models: HttpReply, paused: HttpReply, weights: HttpReply) -> EngineStatus:
     """The report behind the three answers."""
     model = read_models(models)
     is_paused = _read_object(paused).get("is_paused") is True
-    return EngineReport(
+    return EngineStatus(
         url=url,
         state=EngineState.PAUSED if is_paused else EngineState.SERVING,
         kind="vllm",

@@ -23,7 +23,7 @@ from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.turn import Turn
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.errors import EngineError, EnginePausedError, EngineRefusedError, TurnAbortedError, TurnkeeperError
-from turnkeeper.generation import TurnProgress
+from turnkeeper.generation import CallStatus
 from turnkeeper.service.sessions.footprint import measure_text
 from turnkeeper.service.turns.waiter import ClientGoneError, RecordedReply, TextDelta, Waiter
 from turnkeeper.tasks import Spawn
@@ -91,7 +91,7 @@ class TurnInFlight:
         """The reply with its turn, once the turn is recorded."""
         self.texts: list[TextDelta] = []
         """The text that was generated so far, in order; a client that joins later reads it from the beginning."""
-        self.progress = TurnProgress()
+        self.call_status = CallStatus()
         """How far the engine call has come."""
         self.prompt_tokens = 0
         """Length of the whole prompt; 0 before it is rendered."""
@@ -246,10 +246,10 @@ class TurnInFlight:
         """
         self._move(TurnState.ABANDONED)
         session, at = self.entry.session, self.entry.clock.unix()
-        is_lost = sampled_tokens is not None or self.progress.has_open_call
+        is_lost = sampled_tokens is not None or self.call_status.has_open_call
         session.abandon(self.pending, at=at, reason=reason if is_lost else None, sampled_tokens=sampled_tokens)
-        if sampled_tokens is None and self.progress.aborted_tokens:
-            session.drop(DropReason.ABORTED_PIECE, self.progress.aborted_tokens, at=at)
+        if sampled_tokens is None and self.call_status.aborted_tokens:
+            session.drop(DropReason.ABORTED_PIECE, self.call_status.aborted_tokens, at=at)
         self._leave()
         self._refuse_all(error)
         if self.task is not None and self.task is not asyncio.current_task():

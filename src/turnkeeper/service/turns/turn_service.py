@@ -23,7 +23,7 @@ from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import Completion, Turn, TurnRequest
 from turnkeeper.dialects.reply import build_reply
 from turnkeeper.errors import EngineTimeoutError, SessionClosedError, TurnkeeperError
-from turnkeeper.fleet import EngineWatch
+from turnkeeper.fleet import EngineMonitor
 from turnkeeper.generation import TurnOutcome, TurnRunner
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
@@ -59,7 +59,7 @@ class TurnService:
         self,
         *,
         runner: TurnRunner,
-        watch: EngineWatch,
+        monitor: EngineMonitor,
         renderer: Renderer,
         config: ResolvedConfig,
         draw_bytes: Callable[[int], bytes],
@@ -70,7 +70,7 @@ class TurnService:
         store_turn: StoreTurn = keep_in_memory,
     ) -> None:
         self._runner = runner
-        self._watch = watch
+        self._monitor = monitor
         self._renderer = renderer
         self._config = config
         self._draw_bytes = draw_bytes
@@ -172,7 +172,7 @@ class TurnService:
 
     def _choose_limit(self, limit_tokens: int | None) -> int | None:
         """The token limit of a path: the session's, the model's or an engine's, whichever is smallest."""
-        engine_limits = (report.context_length for report in self._watch.reports)
+        engine_limits = (status.context_length for status in self._monitor.statuses)
         return choose_limit(limit_tokens, self._context_length, *engine_limits)
 
     async def _generate(self, turn: TurnInFlight, plan: GenerationPlan) -> TurnOutcome:
@@ -180,16 +180,18 @@ class TurnService:
         closed_as = turn.entry.session.closed_as
         if closed_as is not None:  # all turns were ended while this one's prompt was rendered
             raise SessionClosedError(f"session {turn.entry.id}: {closed_as}")
-        limit_s, progress = self._config.request_timeout_s, turn.progress
+        limit_s, call_status = self._config.request_timeout_s, turn.call_status
         sink = self._build_sink(turn, plan) if plan.wants_text else None
         try:
             async with asyncio.timeout(limit_s):
-                return await self._runner.run(plan.engine_request, held=plan.held_rows, on_ids=sink, progress=progress)
+                return await self._runner.run(
+                    plan.engine_request, held=plan.held_rows, on_ids=sink, call_status=call_status
+                )
         except TimeoutError as error:
             raise EngineTimeoutError(
                 f"no reply within {limit_s:g} s",
-                accepted=progress.has_open_call,
-                aborted_tokens=progress.aborted_tokens,
+                accepted=call_status.has_open_call,
+                aborted_tokens=call_status.aborted_tokens,
             ) from error
 
     def _build_sink(self, turn: TurnInFlight, plan: GenerationPlan) -> Callable[[TokenIds], None]:

@@ -16,7 +16,7 @@ from turnkeeper.engines.check import build_completion, choose_versions
 from turnkeeper.engines.engine import GenerateRequest, Generation
 from turnkeeper.engines.offload import offload
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.generation.joining import Joined, Piece
+from turnkeeper.generation.joining import JoinedReply, ReplyPart
 from turnkeeper.routing import Patch, RoutingRows, RoutingShape, decode_indexer, take_patch
 
 _INLINE_TEXT = 1 << 24
@@ -49,14 +49,14 @@ class RunnerOptions:
     """Whether the prefix cache of one weight version is kept apart from another's, session by session."""
 
 
-class PieceReader:
+class ReplyPartReader:
     """Reads replies that `check.check_generation` accepted."""
 
     def __init__(self, options: RunnerOptions) -> None:
         """Read as the operator decided."""
         self._options = options
 
-    async def read_piece(
+    async def read_part(
         self,
         request: GenerateRequest,
         generation: Generation,
@@ -64,7 +64,7 @@ class PieceReader:
         started_version: str | None,
         is_disturbed: bool,
         held: Sequence[RoutingRows],
-    ) -> Piece:
+    ) -> ReplyPart:
         """The piece that one engine call adds.
 
         Args:
@@ -85,7 +85,7 @@ class PieceReader:
                 error.facts["sampled_tokens"] = len(generation.ids)
             raise
         versions = self._choose_versions(generation, started_version, is_disturbed)
-        return Piece(request=request, generation=generation, versions=versions, patch=patch)
+        return ReplyPart(request=request, generation=generation, versions=versions, patch=patch)
 
     def _choose_versions(
         self, generation: Generation, started_version: str | None, is_disturbed: bool
@@ -123,7 +123,7 @@ class PieceReader:
     async def build_completion(
         self,
         request: GenerateRequest,
-        joined: Joined,
+        joined: JoinedReply,
         *,
         marks: Mapping[str, Any],
         started_at: float,
@@ -153,7 +153,7 @@ class PieceReader:
             finished_at=finished_at,
         )
 
-    async def _read_indexer(self, request: GenerateRequest, joined: Joined) -> NDArray[np.int32] | None:
+    async def _read_indexer(self, request: GenerateRequest, joined: JoinedReply) -> NDArray[np.int32] | None:
         """The indexer's rows, whole in every mode: the last piece's payload covers all of the turn."""
         if not request.wants_indexer:
             return None
@@ -170,7 +170,7 @@ class PieceReader:
         found = await offload(lambda: decode_indexer(payload, layers=layers, rows=rows), len(payload))
         return found[:kept]
 
-    def _collect_marks(self, joined: Joined) -> dict[str, Any]:
+    def _collect_marks(self, joined: JoinedReply) -> dict[str, Any]:
         marks: dict[str, Any] = {}
         if joined.patch is not None and joined.patch.changed_rows:
             marks["rows_changed"] = joined.patch.changed_rows
@@ -191,7 +191,7 @@ class PieceReader:
         return marks
 
 
-def has_older_prefix(joined: Joined, *, was_updated: bool, salted_version: str | None) -> bool:
+def has_older_prefix(joined: JoinedReply, *, was_updated: bool, salted_version: str | None) -> bool:
     """Whether tokens may have been sampled behind a prefix that older weights computed; for engines that keep KV.
 
     So it is when the weights changed while the turn ran, and when it reused a prefix that an engine holds since before
@@ -210,7 +210,7 @@ def has_older_prefix(joined: Joined, *, was_updated: bool, salted_version: str |
     return is_reused or len(versions) > 1 or None in versions
 
 
-def is_recomputed(joined: Joined) -> bool:
+def is_recomputed(joined: JoinedReply) -> bool:
     """Whether the engine overwrote rows of tokens it had sampled: retracted, under several or unknown versions."""
     versions = {span.version for span in joined.versions}
     is_mixed = len(versions) > 1 or None in versions

@@ -10,7 +10,7 @@ import orjson
 
 from turnkeeper.choices import EngineKind
 from turnkeeper.clock import Clock
-from turnkeeper.engines.control import ControlCall, ControlWire, Order, find_control
+from turnkeeper.engines.control import ControlAction, ControlCall, ControlWire, choose_control_wire
 from turnkeeper.engines.net.client import EngineClient, HttpReply
 from turnkeeper.engines.refusal import read_error_text
 from turnkeeper.errors import EngineError
@@ -30,7 +30,7 @@ _HINTS = {
 }
 
 
-class OrderSender:
+class EngineController:
     """Gives orders to engines, and finds out once of which kind each engine is."""
 
     def __init__(
@@ -58,14 +58,14 @@ class OrderSender:
         self._idle_timeout_s = idle_timeout_s
         self._wires: dict[str, ControlWire] = {}
 
-    async def send(self, url: str, order: Order) -> None:
+    async def send(self, url: str, action: ControlAction) -> None:
         """Give one engine an order.
 
         Raises:
             EngineError: the engine was not reached, or refused a call; names the URL.
             ConfigError: the engine's kind cannot do this.
         """
-        for call in order(await self.find_wire(url)):
+        for call in action(await self.find_wire(url)):
             await self.post(url, call)
 
     async def find_wire(self, url: str) -> ControlWire:
@@ -76,7 +76,7 @@ class OrderSender:
         """
         if url not in self._wires:
             found = await detect_kind(url, self._client) if self._kind is EngineKind.AUTO else self._kind
-            self._wires[url] = find_control(found)
+            self._wires[url] = choose_control_wire(found)
         return self._wires[url]
 
     async def post(self, url: str, call: ControlCall) -> None:

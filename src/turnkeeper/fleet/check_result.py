@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from turnkeeper.choices import EngineWire, OnBadRows
-from turnkeeper.engines.engine import EngineReport
+from turnkeeper.engines.engine import EngineStatus
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineTimeoutError, TurnkeeperError
 
 FOREIGN = "foreign"
@@ -23,7 +23,7 @@ class RouteState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CheckResult:
     """What a probe found out about one route."""
 
     state: RouteState
@@ -37,43 +37,43 @@ class Verdict:
     """What the engine sampled for the probe."""
 
 
-UNCHECKED = Verdict(state=RouteState.UNCHECKED)
+UNCHECKED = CheckResult(state=RouteState.UNCHECKED)
 """Before the first probe."""
 
 
-def judge_error(error: TurnkeeperError, on_bad_rows: OnBadRows = OnBadRows.FAIL) -> Verdict:
+def classify_error(error: TurnkeeperError, on_bad_rows: OnBadRows = OnBadRows.FAIL) -> CheckResult:
     """What a failed probe says of the route."""
     status = error.facts.get("engine_status")
     if isinstance(error, EngineProtocolError):
         is_about_rows = "fault" in error.facts
         is_fatal = error.facts.get("fault") == FOREIGN or not (is_about_rows and on_bad_rows is OnBadRows.MASK)
-        return Verdict(state=RouteState.UNFIT, reason=str(error), is_fatal=is_fatal, is_about_rows=is_about_rows)
+        return CheckResult(state=RouteState.UNFIT, reason=str(error), is_fatal=is_fatal, is_about_rows=is_about_rows)
     if status in (429, 503) or isinstance(error, EngineTimeoutError) or (type(error) is EngineError and status is None):
-        return Verdict(state=RouteState.UNCHECKED, reason=str(error))
+        return CheckResult(state=RouteState.UNCHECKED, reason=str(error))
     if "bootstrap room" in error.message:
         reason = (
             f"this is one half of a prefill/decode pair, which answers no request by itself ({error.message}); "
             "--backend-url has to name the router in front of the pair"
         )
-        return Verdict(state=RouteState.UNFIT, reason=reason, is_fatal=True)
-    return Verdict(state=RouteState.UNFIT, reason=str(error))  # a turn is told so by the engine itself
+        return CheckResult(state=RouteState.UNFIT, reason=reason, is_fatal=True)
+    return CheckResult(state=RouteState.UNFIT, reason=str(error))  # a turn is told so by the engine itself
 
 
-def explain_adapter(url: str, lora_name: str, verdict: Verdict) -> Verdict:
+def describe_missing_adapter(url: str, lora_name: str, result: CheckResult) -> CheckResult:
     """The verdict on a route whose engine lists no such adapter.
 
     Turns are tried all the same: a trainer may load the adapter with its first weight update, and an engine that
     refuses it tells the turn so itself.
     """
-    said = f": {verdict.reason}" if verdict.reason else ", and may sample the base weights without saying so"
+    said = f": {result.reason}" if result.reason else ", and may sample the base weights without saying so"
     reason = (
         f"the engine at {url} does not know the adapter {lora_name!r} that turns are sampled with{said}; "
         "load the adapter there, or give --lora-name the name under which it is loaded"
     )
-    return replace(verdict, state=RouteState.UNFIT, reason=reason)
+    return replace(result, state=RouteState.UNFIT, reason=reason)
 
 
-def explain(url: str, problem: str, verdicts: dict[str, Verdict], *, name: str) -> str:
+def describe_fault(url: str, problem: str, results: dict[str, CheckResult], *, name: str) -> str:
     """One sentence that says what is at fault.
 
     Args:
@@ -82,29 +82,29 @@ def explain(url: str, problem: str, verdicts: dict[str, Verdict], *, name: str) 
         verdicts: of each worker asked directly.
         name: the router's name.
     """
-    if not verdicts:
+    if not results:
         return problem
-    sound = [worker for worker, verdict in verdicts.items() if verdict.state is RouteState.SOUND]
+    sound = [worker for worker, result in results.items() if result.state is RouteState.SOUND]
     if sound:
         return (
             f"the router at {url} ({name}) is at fault, since its worker {sound[0]} answers the same call well: "
             f"{problem}; start a router that keeps unknown fields, or give every worker as a --backend-url"
         )
-    worker, verdict = next(iter(verdicts.items()))
-    return f"the worker {worker} behind {url} is at fault: {verdict.reason}"
+    worker, result = next(iter(results.items()))
+    return f"the worker {worker} behind {url} is at fault: {result.reason}"
 
 
-def explain_pair(report: EngineReport, verdict: Verdict, *, name: str) -> str:
+def describe_pair_fault(status: EngineStatus, result: CheckResult, *, name: str) -> str:
     """The same for prefill and decode workers, and what stands in front of them; an empty name is no router's."""
-    if not verdict.is_about_rows:
-        router = f"the router at {report.url} ({name}) in front of prefill and decode workers"
-        return f"{router} is at fault: {verdict.reason}" if name else verdict.reason
+    if not result.is_about_rows:
+        router = f"the router at {status.url} ({name}) in front of prefill and decode workers"
+        return f"{router} is at fault: {result.reason}" if name else result.reason
     remedy = (
         "give --engine-wire generate, or leave the option out"
-        if report.wire is EngineWire.CHAT
+        if status.wire is EngineWire.CHAT
         else "take a router that joins the rows of the prefill worker to those of the decode worker"
     )
     return (
-        f"{report.url} serves by prefill/decode disaggregation, and its {report.wire} route returns rows of the prompt "
-        f"that no forward of it produced: {verdict.reason}; {remedy}"
+        f"{status.url} serves by prefill/decode disaggregation, and its {status.wire} route returns rows of the prompt "
+        f"that no forward of it produced: {result.reason}; {remedy}"
     )

@@ -33,11 +33,11 @@ def select_fields(request: GenerateRequest, wire: Wire) -> WireFields:
     Raises:
         EngineRefusedError: the request asks for two grammars.
     """
-    asked: Mapping[str, Any] = {**request.forwarded, **request.sampling}
+    requested: Mapping[str, Any] = {**request.forwarded, **request.sampling}
     found: dict[Use, JsonObject] = {Use.SAMPLING: {}, Use.FORMAT: {}}
     forwarded: JsonObject = {}
     dropped: list[str] = []
-    for name, value in asked.items():
+    for name, value in requested.items():
         row = find_field(name)
         if value is None or (row is not None and (row.is_grammar or row is FIELDS["max_tokens"])):
             continue
@@ -50,7 +50,7 @@ def select_fields(request: GenerateRequest, wire: Wire) -> WireFields:
     budget = request.token_budget
     if budget is not None:
         found[Use.SAMPLING][FIELDS["max_tokens"].names[wire]] = budget
-    grammar = find_grammar(asked)
+    grammar = find_grammar(requested)
     if grammar is not None:
         rendered = render_grammar(grammar, wire)
         found[Use.SAMPLING] |= rendered or {}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True, kw_only=True)
-class TurnProgress:
+class CallStatus:
     """Kept up to date by the runner."""
 
     has_open_call: bool = False

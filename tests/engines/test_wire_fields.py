@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from engines.builders import make_request
-from turnkeeper.engines.asked import find_dropped, select_fields
 from turnkeeper.engines.sglang.chat import render_chat_body
 from turnkeeper.engines.sglang.generate import render_generate_body
 from turnkeeper.engines.vllm.generate import render_completions_body
 from turnkeeper.engines.vllm.generate import render_generate_body as render_vllm_body
+from turnkeeper.engines.wire_fields import find_dropped, select_fields
 from turnkeeper.errors import EngineRefusedError
 from turnkeeper.fields import FIELDS, Use, Wire, list_fields
 
