@@ -2,7 +2,8 @@
 
 1. A body is read whole, in one piece or many; memory stays bounded by the limit. A compressed one is refused unread.
 2. A client that leaves is noticed: while it sends, while it waits, and before the end of the response.
-3. A response has one content-length and says whether the client was still there.
+3. A response has one content-length and says whether the client was still there; one whose status has no body has
+   neither.
 """
 
 import asyncio
@@ -61,10 +62,34 @@ async def test_a_stated_length_over_the_limit_is_refused_unread() -> None:
         await wire.exchange.read_body(3)
 
 
-async def test_a_stated_length_that_is_no_number_is_refused() -> None:
-    wire = Wire(headers=[(b"content-length", b"-1")])
+NO_LENGTHS = (b"-1", b"+1", b"1.0", b"1e1", b"0x1", b"1, 1", b"", b"\xb2", b"1 1", b"a" * 5000)
+
+
+@pytest.mark.parametrize("stated", NO_LENGTHS)
+async def test_a_stated_length_that_is_no_number_is_refused(stated: bytes) -> None:
+    wire = Wire(headers=[(b"content-length", stated)])
     with pytest.raises(RequestError, match="content-length"):
         await wire.exchange.read_body(3)
+
+
+LENGTHS = {
+    "many zeros": (b"0" * 5000 + b"2", False),
+    "zeros alone": (b"0" * 5000, False),
+    "one too many": (b"4", True),
+    "zeros before one too many": (b"0" * 5000 + b"4", True),
+    "19 digits": (b"9" * 19, True),
+    "5000 digits": (b"9" * 5000, True),
+}
+
+
+@pytest.mark.parametrize(("stated", "is_refused"), LENGTHS.values(), ids=LENGTHS.keys())
+async def test_a_stated_length_is_read_however_many_digits_it_has(stated: bytes, is_refused: bool) -> None:
+    wire = Wire(part(b"ab"), headers=[(b"content-length", stated)])
+    if is_refused:
+        with pytest.raises(BodyTooLargeError, match="limit is 3"):
+            await wire.exchange.read_body(3)
+    else:
+        assert await wire.exchange.read_body(3) == b"ab"
 
 
 CODINGS: dict[str, list[bytes]] = {
@@ -121,6 +146,14 @@ async def test_a_response_is_framed_and_known_to_be_delivered() -> None:
     assert dict(start["headers"]) == {b"content-type": b"text/plain", b"content-length": b"3"}
     assert wire.body == b"abc"
     assert [message.get("more_body") for message in wire.sent[1:]] == [True, False]
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_a_status_without_a_body_goes_out_without_one(status: int) -> None:
+    wire = Wire(part(b""))
+    assert await wire.exchange.respond(status, b"abc", {"etag": "x"})
+    assert dict(wire.sent[0]["headers"]) == {b"etag": b"x"}
+    assert wire.body == b""
 
 
 async def test_a_watch_that_was_ended_calls_nobody() -> None:

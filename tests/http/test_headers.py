@@ -35,6 +35,11 @@ KEYS = {
     "bearer without token": ({"authorization": "Bearer ", "x-api-key": "k"}, ("k",)),
     "x-api-key": ({"x-api-key": "k"}, ("k",)),
     "both": ({"authorization": "Bearer a", "x-api-key": " b "}, ("a", "b")),
+    "spaces and tabs around": ({"authorization": "Bearer \t a \t", "x-api-key": "\tb "}, ("a", "b")),
+    "a space that is no blank behind": ({"authorization": "Bearer a\xa0", "x-api-key": "b\x85"}, ("a\xa0", "b\x85")),
+    "two in one line": ({"authorization": "Bearer a, Bearer b"}, ("a, Bearer b",)),
+    "a tab behind the scheme": ({"authorization": "Bearer\ta"}, ()),
+    "no scheme": ({"authorization": "a"}, ()),
 }
 
 

@@ -4,7 +4,8 @@
    connection is closed; a connection that says nothing is closed without a word.
 2. A body that goes on is never too slow, however long it takes in all.
 3. A request takes its place in flight once its body is there.
-4. A head that is too large, by its lines or by their number, is a 431, whether or not it ends.
+4. A head that is too large, by its lines or by their number, is a 431, whether or not it ends. So are trailers, and the
+   line before a chunk. Trailers are no headers, whatever they say.
 5. One address has a limit of connections: one more is told so and closed, and a place becomes free with each that ends.
 6. What is refused is counted by its code.
 """
@@ -20,6 +21,8 @@ import pytest
 from httpkit import Site, running_site
 from servicekit import user
 from turnkeeper.http.door import HEAD_BYTES, MAX_HEADERS, PROGRESS_BYTES, find_dialect
+from turnkeeper.testing.engine import ScriptedEngine
+from turnkeeper.testing.script import ScriptedReply
 
 SHORT_S = 0.2
 BODY = orjson.dumps({"messages": [user("a")]})
@@ -200,6 +203,52 @@ async def test_a_head_below_the_limit_is_taken() -> None:
     async with running_site() as site, connecting(site) as (reader, writer):
         writer.write(spell_head("/sessions", b"x-a: " + b"a" * (HEAD_BYTES - 200), b"content-length: 0"))
         assert b"200" in await reader.readuntil(b"\r\n")
+
+
+CHUNKS = b"%x\r\n%s\r\n0\r\n" % (len(BODY), BODY)
+ENDLESS = {
+    "a trailer": [CHUNKS, b"x: " + b"a" * 1_000_000],
+    "a trailer's name": [CHUNKS, b"a" * 1_000_000],
+    "many trailers": [CHUNKS, b"x: 1\r\n" * 200_000],
+    "the line before a chunk": [b"5;x=" + b"a" * 1_000_000],
+    "the line before a later chunk": [b"1\r\n{\r\n5;x=", *[b"a" * 100_000] * 10],
+    "the size of a chunk": [b"0" * 1_000_000],
+}
+
+
+@pytest.mark.parametrize("pieces", ENDLESS.values(), ids=ENDLESS.keys())
+async def test_what_surrounds_a_body_in_chunks_is_bounded(pieces: list[bytes]) -> None:
+    async with running_site(ScriptedEngine(default=ScriptedReply(wait=asyncio.Event())), read_timeout=5) as site:
+        session = await site.create()
+        head = spell_head(f"{session}/v1/chat/completions", b"transfer-encoding: chunked")
+        answer = await exchange(site, head, *pieces)
+        assert answer is not None
+        assert answer.status == 431
+        assert "request line and headers, or trailers" in answer.body.decode()
+        assert (await site.call("GET", "/health")).status == 200
+
+
+TRAILERS = {
+    "a key": b"authorization: Bearer %s",
+    "a key by its other name": b"x-api-key: %s",
+    "an encoding": b"content-encoding: gzip\r\nx: %s",
+    "an expectation": b"expect: 100-continue\r\nx: %s",
+}
+
+
+@pytest.mark.parametrize("trailer", TRAILERS.values(), ids=TRAILERS.keys())
+@pytest.mark.parametrize("is_at_once", [True, False], ids=["at once", "apart"])
+async def test_trailers_are_no_headers(trailer: bytes, is_at_once: bool) -> None:
+    async with running_site(api_key="admin") as site:
+        created = (await site.call("POST", "/sessions", {}, x_api_key="admin")).json()
+        key = created["key"].encode()
+        path, framing = f"/sessions/{created['session_id']}/v1/chat/completions", b"transfer-encoding: chunked"
+        end = CHUNKS + trailer % key + b"\r\n\r\n"
+        for own, expected in ((b"x: 1", 401), (b"x-api-key: " + key, 200)):
+            head = spell_head(path, framing, b"connection: close", own)
+            answer = await exchange(site, *([head + end] if is_at_once else [head, end]))
+            assert answer is not None
+            assert answer.status == expected
 
 
 NO_HTTP = {

@@ -15,7 +15,8 @@ from turnkeeper.http.failure import render_control_error
 from turnkeeper.http.headers import build_error_headers
 
 HEAD_BYTES = 64 << 10
-"""Request line and headers together. Clients send one or two thousand bytes, behind many proxies some more."""
+"""Request line and headers together, and trailers. Clients send one or two thousand bytes, behind many proxies some
+more."""
 
 MAX_HEADERS = 256
 """Headers of a request."""
@@ -89,7 +90,7 @@ class Door:
 def build_head_error() -> TurnkeeperError:
     """Why a request with such a head is refused."""
     return HeaderTooLargeError(
-        f"request line and headers may have {HEAD_BYTES} bytes and {MAX_HEADERS} headers, and have more",
+        f"request line and headers, or trailers, may have {HEAD_BYTES} bytes and {MAX_HEADERS} headers, and have more",
         hint="what is long belongs into the body; a session's metadata into POST /sessions",
     )
 

@@ -20,6 +20,12 @@ Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
 Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 """Messages of ASGI are untyped dicts."""
 
+BODILESS = frozenset({204, 304})
+"""The statuses whose responses end with their headers."""
+
+_LENGTH_DIGITS = 20
+"""So many digits of a length say enough: they are over any limit."""
+
 
 DISCARD_S = 2.0
 """How long the rest of a body is thrown away whose client ends the connection behind the response."""
@@ -105,12 +111,14 @@ class Exchange:
     async def respond(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bool:
         """Send a whole response; True when it was written and the client was still there.
 
-        To ``HEAD`` the headers go out as they would to ``GET``, and the body stays behind.
+        To ``HEAD`` the headers go out as they would to ``GET``, and the body stays behind. A status that has no body
+        goes out without one: its bytes would be read as the next response.
         """
-        sized = {**(headers or {}), "content-length": str(len(body))}
+        is_bodiless = status in BODILESS
+        sized = {**(headers or {})} if is_bodiless else {**(headers or {}), "content-length": str(len(body))}
         with contextlib.suppress(ClientGoneError):  # the last part meets the closed connection as well, and tells
             await self.start(status, sized.items())
-        return await self.finish(b"" if self.method == "HEAD" else body)
+        return await self.finish(b"" if is_bodiless or self.method == "HEAD" else body)
 
     async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Send status and headers.
@@ -192,10 +200,11 @@ class Exchange:
         stated = self.headers.get("content-length")
         if stated is None:
             return
-        if not stated.isdecimal():
-            raise RequestError(f"content-length must be a number, got {stated!r}")
-        if int(stated) > limit_bytes:
-            raise _too_large(int(stated), limit_bytes, option)
+        if not (stated.isascii() and stated.isdecimal()):
+            raise RequestError(f"content-length must be a number, got {stated[:64]!r}")
+        size = int(stated.lstrip("0")[:_LENGTH_DIGITS] or "0")
+        if size > limit_bytes:
+            raise _too_large(size, limit_bytes, option)
 
 
 def _too_large(size: int, limit_bytes: int, option: str) -> BodyTooLargeError:

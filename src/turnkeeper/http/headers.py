@@ -47,8 +47,8 @@ def list_session_keys(headers: Mapping[str, str]) -> tuple[str, ...]:
     Some clients send both, one of them left over from another account.
     """
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    bearer = token.strip() if scheme.lower() == "bearer" else ""
-    return tuple(key for key in (bearer, headers.get("x-api-key", "").strip()) if key)
+    bearer = token if scheme.lower() == "bearer" else ""
+    return tuple(key for each in (bearer, headers.get("x-api-key", "")) if (key := each.strip(" \t")))
 
 
 def build_error_headers(error: TurnkeeperError) -> dict[str, str]:

@@ -61,7 +61,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_refused = False
         self._is_in_head = False
         self._is_in_message = False
-        self._head_bytes = 0
+        self._has_news = False
+        self._silent_bytes = 0
         self._fresh_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -86,7 +87,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         self._fresh_bytes += len(data)
-        was_in_head = self._is_in_head
+        self._has_news = False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -96,9 +97,10 @@ class HttpProtocol(HttpToolsProtocol):
                 self.send_400_response(f"Invalid HTTP request received: {error}.")
         if self._is_refused:
             return
-        # httptools tells of a header when it is whole, so one that never ends is measured here.
-        self._head_bytes += len(data) if was_in_head and self._is_in_head else 0
-        if self._head_bytes > HEAD_BYTES:
+        # httptools tells of a header, a trailer or the line before a chunk when it is whole, so one that never ends is
+        # measured here.
+        self._silent_bytes = 0 if self._has_news else self._silent_bytes + len(data)
+        if self._is_in_message and self._silent_bytes > HEAD_BYTES:
             self._refuse(build_head_error())
         if not self._is_in_message:
             self._stop_waiting()
@@ -110,12 +112,17 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self._is_in_head = self._is_in_message = True
-        self._head_bytes = 0
+        self._is_in_head = self._is_in_message = self._has_news = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header is whole. One that stands behind the body is a trailer, which is no header and is thrown away."""
+        if self._is_in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head of a request is whole: refuse it, or let the application have it."""
         self._is_in_head = False
+        self._has_news = True
         if self._is_too_many:
             self._refuse(self._door.build_peer_error(self._peer))
         elif len(self.headers) > MAX_HEADERS or self._measure_head() > HEAD_BYTES:
@@ -126,6 +133,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A part of a body came."""
+        self._has_news = True
         if not self._is_refused:
             super().on_body(body)
 
