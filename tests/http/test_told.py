@@ -7,6 +7,7 @@
 4. The records of a session have no address in what an engine said of its replies; the conversation stays as it was.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -169,6 +170,40 @@ async def test_what_is_passed_through_shows_none(status: int) -> None:
             check(told, site.engine_url.rsplit(":", 1)[1])
             assert told.json()["code"] == "engine"
             assert "gpu-17" in shown.body.decode()
+
+
+UNSAYABLE = {
+    "a status beyond all": (b"HTTP/1.1 600 Odd\r\ncontent-length: 0\r\n\r\n", 502),
+    "the last status": (b"HTTP/1.1 999 Odd\r\ncontent-length: 2\r\n\r\n{}", 502),
+    "no status": (b"HTTP/1.1 000 Odd\r\ncontent-length: 0\r\n\r\n", 502),
+    "another protocol": (b"HTTP/1.1 101 Odd\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", 502),
+    "nothing new": (b"HTTP/1.1 304 Odd\r\netag: a\r\ncontent-length: 9\r\n\r\n", 304),
+    "nothing at all": (b"HTTP/1.1 204 Odd\r\ncontent-length: 9\r\n\r\n", 204),
+    "a header in UTF-8": ("HTTP/1.1 200 OK\r\netag: \u2192\r\ncontent-length: 2\r\n\r\n{}".encode(), 200),
+    "a header of odd bytes": (b"HTTP/1.1 200 OK\r\ncontent-type: \xff\xfe\r\ncontent-length: 2\r\n\r\n{}", 200),
+    "a control character": (b"HTTP/1.1 200 OK\r\netag: a\x01\r\ncontent-length: 2\r\n\r\n{}", 200),
+    "a wait of other digits": ("HTTP/1.1 429 T\r\nretry-after: \u0663\r\ncontent-length: 2\r\n\r\n{}".encode(), 429),
+}
+
+
+@pytest.mark.parametrize(("answer", "status"), UNSAYABLE.values(), ids=UNSAYABLE.keys())
+async def test_a_passed_reply_that_is_hard_to_say_leaves_the_connection_sound(answer: bytes, status: int) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n", 1)[0]
+        writer.write(answer if b"/version" in line else b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        async with serving(f"http://127.0.0.1:{port}", api_key=ADMIN, engine="sglang") as (url, service):
+            one = aiohttp.TCPConnector(limit=1)  # the next request meets what a reply has left behind
+            async with aiohttp.ClientSession(connector=one) as http:
+                site = Site(url=url, engine_url="", engine=ScriptedEngine(), service=service, http=http)
+                key = await open_key(site)
+                for who in (key, ADMIN):
+                    reply = await site.call("GET", f"/sessions/{key.split('-')[1]}/version", x_api_key=who)
+                    assert reply.status == status
+                    assert (await site.call("GET", "/v1/models", x_api_key=who)).status == 200
 
 
 async def test_records_show_none_and_keep_the_conversation() -> None:

@@ -112,6 +112,26 @@ def test_what_our_own_server_writes_is_never_copied(name: str) -> None:
     assert select_reply_headers([(name, "x"), ("X-Kept", "y")]) == (("X-Kept", "y"),)
 
 
+RETURNED = {
+    "Latin-1": (b"caf\xe9", b"caf\xe9"),
+    "UTF-8": ("\u2192 \u0663".encode(), "\u2192 \u0663".encode()),
+    "neither": (b"\xff\xfe\xed\xa0\x80", b"\xff\xfe\xed\xa0\x80"),
+    "a tab": (b"a\tb", b"a\tb"),
+    "a control character": (b"a\x01b", None),
+    "a bell": (b"\x07", None),
+    "a delete": (b"a\x7f", None),
+    "a NUL": (b"a\x00", None),
+    "an end of line": (b"a\r\nx-evil: 1", None),
+}
+
+
+@pytest.mark.parametrize(("sent", "returned"), RETURNED.values(), ids=RETURNED.keys())
+def test_a_header_goes_back_byte_for_byte_or_not_at_all(sent: bytes, returned: bytes | None) -> None:
+    read = sent.decode("utf-8", "surrogateescape")  # as the client library reads it
+    found = select_reply_headers([("etag", read)])
+    assert [value.encode("latin-1") for _, value in found] == ([] if returned is None else [returned])
+
+
 @pytest.mark.parametrize(
     "name", ["Host", "CONNECTION", "Cookie", "X-Api-Key", "authorization", "Accept-Encoding", "TE"]
 )

@@ -42,6 +42,7 @@ _CHOOSES = re.compile(
     r"|tenant|user-id|session|smg|override|original|rewrite|forward|api-key|token).*|x-dp-.*|x-lora.*|via"
 )
 """Headers by which a router or an engine chooses who answers, or takes a call for another one."""
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _NOT_RETURNED = _HOP_BY_HOP | {"server", "date", "content-length", "content-encoding", "set-cookie"}
 
 
@@ -58,8 +59,17 @@ def select_request_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str
 
 
 def select_reply_headers(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The engine's headers that may go back to a client: those that its own server writes are left out."""
-    return tuple((name, value) for name, value in headers if name.lower() not in _NOT_RETURNED)
+    """The engine's headers that may go back to a client, byte for byte.
+
+    Those that its own server writes are left out, and those with control characters.
+    """
+    kept = ((name, value) for name, value in headers if name.lower() not in _NOT_RETURNED)
+    return tuple((name, _spell(value)) for name, value in kept if not _CONTROL.search(value))
+
+
+def _spell(value: str) -> str:
+    """The value's bytes as headers are spelled; the client library has read them as UTF-8."""
+    return value.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
 def choose_pool_size(concurrency: int, file_limit: int, *, reserved: int = 64) -> int:

@@ -204,10 +204,17 @@ class SglangEngine:
 
 
 async def relay_call(url: str, client: EngineClient, call: RelayRequest) -> RelayReply:
-    """Pass a call through to the server at ``url``, headers selected in both directions."""
+    """Pass a call through to the server at ``url``, headers selected in both directions.
+
+    Raises:
+        EngineError: no connection, or a broken reply.
+        EngineProtocolError: its status is none that a response can have.
+    """
     target = f"{url}{call.path}" + (f"?{call.query}" if call.query else "")
     headers = [*select_request_headers(call.headers), (ROUTING_KEY, call.session_id)]
     reply = await client.call(call.method, target, body=call.body or None, headers=headers)
+    if not 200 <= reply.status < 600:
+        raise EngineProtocolError(f"the engine at {url} answered with the status {reply.status}", url=url)
     return RelayReply(status=reply.status, headers=select_reply_headers(reply.headers), body=bytes(reply.body))
 
 
