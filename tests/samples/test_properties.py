@@ -9,11 +9,12 @@ history is told, and never asks the code under test.
 3. Decode-time truth: a row is that of the first call on the path that fed the token.
 4. A longer budget extends the sample of a shorter one.
 5. Whole payloads and increments give the same tensors.
-6. What is forecast of the tokens and leaves is what a collect by the built-in rules makes of them.
+6. Built-in hooks, which take assembled samples, give what they give as hooks of a user, which are checked.
+7. What is forecast of the tokens and leaves is what a collect by the built-in rules makes of them.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
@@ -25,7 +26,8 @@ from samples.builders import LINEAR, TREE, Story, rows_of
 from turnkeeper.choices import OnRecomputed
 from turnkeeper.core import FinishReason, Linear, Tree, Turn
 from turnkeeper.routing import RoutingShape, plan_rows, take_patch
-from turnkeeper.samples import CollectOptions, Outcome, Sample, decode_samples, load_hooks
+from turnkeeper.samples import CollectOptions, Hooks, Outcome, Sample, decode_samples, load_hooks
+from turnkeeper.samples.select import Hook
 
 PICKERS = (
     "drop_retries",
@@ -34,6 +36,11 @@ PICKERS = (
     "drop_rolled_back_leaves",
     "miles.rollout.session.v2.picker_hub.drop_retries",
     "samples.hookbox.first_only",
+)
+POSTPROCESSORS = (
+    "default_postprocess",
+    "non_positive_attempts",
+    "miles.rollout.session.v2.postprocessor_hub.default_postprocess",
 )
 SUB_AGENT = {"x-claude-code-agent-id": "a7"}
 SUMMARY = "the tests pass and the page is mended"
@@ -135,6 +142,39 @@ def tell(policy: Linear | Tree, told_steps: list[Step], *, is_linear: bool) -> T
 def _trained(sample: Sample) -> list[int]:
     response = sample.tokens[len(sample.tokens) - sample.response_length :]
     return response[sample.loss_mask == 1].tolist()
+
+
+def make_foreign(hook: Hook) -> Hook:
+    """The same rule as a hook of a user."""
+    return replace(hook, function=lambda samples, metadata: hook.function(samples, metadata))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(steps, max_size=7),
+    st.none() | st.integers(0, 25),
+    st.sampled_from(PICKERS),
+    st.sampled_from(POSTPROCESSORS),
+    st.sampled_from([(True, True), (True, False), (False, True)]),
+)
+def test_built_in_hooks_give_what_hooks_of_a_user_would(
+    told_steps: list[Step], budget: int | None, picker: str, postprocessor: str, foreign: tuple[bool, bool]
+) -> None:
+    told = tell(TREE, told_steps, is_linear=False)
+    hooks = load_hooks(picker=picker, postprocessor=postprocessor)
+    checked = Hooks(
+        picker=make_foreign(hooks.picker) if foreign[0] else hooks.picker,
+        postprocessor=make_foreign(hooks.postprocessor) if foreign[1] else hooks.postprocessor,
+    )
+    agent = {"reward": 0.5, "note": [1], "leaf": 1, "lifecycle": 2, "non_positive_advantage_response_ids": []}
+    rewards = {"chat-0": 2.0} if told_steps else None
+    payloads = [
+        told.story.collect(CollectOptions(hooks=each), max_seq_len=budget, agent_metadata=agent, rewards=rewards)
+        .encode()
+        .to_bytes()
+        for each in (hooks, checked)
+    ]
+    assert payloads[0] == payloads[1]
 
 
 @settings(max_examples=120, deadline=None)

@@ -5,6 +5,7 @@
 3. A picker selects only; a postprocessor may mask, score and describe, on copies too; all else is a HookError (422)
    that names the hook.
 4. Server-owned metadata cannot be overwritten.
+5. Built-in hooks take samples as they were assembled: only hooks of a user get drafts in lists.
 """
 
 import sys
@@ -28,6 +29,7 @@ from turnkeeper.samples import (
     decode_samples,
     load_hooks,
     reference_picker,
+    select,
     view_session,
 )
 from turnkeeper.samples.draft import DraftSample
@@ -403,3 +405,45 @@ def test_a_sample_of_another_class_is_taken_by_its_attributes() -> None:
     assert [sample.tokens.tolist() for sample in plain.samples] == [
         sample.tokens.tolist() for sample in rebuilt.samples
     ]
+
+
+@pytest.mark.parametrize("postprocessor", ["default_postprocess", "non_positive_attempts"])
+@pytest.mark.parametrize("picker", ["drop_retries", "keep_siblings", "drop_retries_same_prompt"])
+def test_built_in_hooks_need_no_drafts(monkeypatch: pytest.MonkeyPatch, picker: str, postprocessor: str) -> None:
+    monkeypatch.setattr(select, "DraftSample", None)
+    story = Story(TREE)
+    root = story.say([1], [11])
+    story.say([2], [12], after=story.say([3], [13], after=root))
+    options = CollectOptions(hooks=load_hooks(picker=picker, postprocessor=postprocessor))
+    collection = story.collect(options, agent_metadata={"non_positive_advantage_response_ids": ["chat-0"]})
+    assert [sample.tokens.tolist() for sample in collection.samples] == [[1, 11, 3, 13, 2, 12]]
+
+
+def test_a_built_in_picker_makes_drafts_of_the_picked_leaves_alone() -> None:
+    seen: list[Any] = []
+    story = Story(TREE)
+    root = story.say([1], [11])
+    story.say([2], [12], after=root, text="again")
+    story.say([2], [13], after=root, text="again")
+    hook = Hook(name="--post mine", function=lambda samples, _: seen.extend(samples) or samples)
+    story.collect(CollectOptions(hooks=Hooks(picker=load_hooks().picker, postprocessor=hook)))
+    assert [sample.tokens for sample in seen] == [[1, 11, 2, 13]]
+
+
+@pytest.mark.parametrize("reward", ["much", float("nan"), [1.0]])
+def test_a_reward_of_no_number_names_the_built_in_hook_and_the_leaf(reward: Any) -> None:
+    story = Story(TREE)
+    story.say([1], [11])
+    with pytest.raises(HookError, match="default_postprocess: sample of leaf 0: reward must be"):
+        story.collect(agent_metadata={"reward": reward})
+
+
+def test_a_hook_of_a_user_may_call_a_built_in_one() -> None:
+    def wrapped(samples: list[Any], metadata: dict[str, Any]) -> list[Any]:
+        finished = default_postprocess(samples, metadata)
+        assert all(isinstance(sample.loss_mask, list) for sample in finished)
+        assert {type(value) for sample in finished for value in sample.loss_mask} == {int}
+        return finished
+
+    masks = [sample.loss_mask.tolist() for sample in _collect(postprocessor=wrapped).samples]
+    assert masks == [[1, 0, 1, 1], [0, 0, 1]]

@@ -4,12 +4,14 @@
 calls lost, the samples what trains and what does not); ``unaccounted`` says whether the terms meet.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
 from turnkeeper.jsontypes import JsonObject
+
+Reason = TypeVar("Reason", bound=StrEnum)
 
 
 class MaskReason(StrEnum):
@@ -81,9 +83,9 @@ class Ledger:
         return Ledger(
             sampled=self.sampled + other.sampled,
             trainable=self.trainable + other.trainable,
-            masked=Counter(self.masked) + Counter(other.masked),
-            dropped=Counter(self.dropped) + Counter(other.dropped),
-            calls=Counter(self.calls) + Counter(other.calls),
+            masked=_add_counts(self.masked, other.masked),
+            dropped=_add_counts(self.dropped, other.dropped),
+            calls=_add_counts(self.calls, other.calls),
         )
 
     def to_json(self) -> JsonObject:
@@ -96,6 +98,12 @@ class Ledger:
             "calls": {str(reason): count for reason, count in sorted(self.calls.items())},
             "unaccounted": self.unaccounted,
         }
+
+
+def _add_counts(left: Mapping[Reason, int], right: Mapping[Reason, int]) -> Mapping[Reason, int]:
+    if not left or not right:
+        return left or right
+    return {**left, **{reason: left.get(reason, 0) + count for reason, count in right.items()}}
 
 
 def drop_tokens(reason: DropReason, sampled_tokens: int | None) -> Ledger:

@@ -39,6 +39,8 @@ def find_sub_agent(headers: Mapping[str, str]) -> str | None:
     Args:
         headers: a request's, names in lower case.
     """
+    if not headers:
+        return None
     agent = _first(headers, HeaderRole.AGENT)
     if agent:
         return agent

@@ -52,6 +52,8 @@ def mark_reasons(finished: Iterable[tuple[AssembledPath, Sample]]) -> tuple[Kept
     in another sample, else ``hook``.
     """
     pairs = tuple(finished)
+    if not any(_find_masked_by_hook(assembled, sample).any() for assembled, sample in pairs):
+        return tuple(KeptSample(assembled=path, sample=sample, reasons_R=path.reasons_R) for path, sample in pairs)
     trained: dict[TurnId, NDArray[np.bool_]] = {}
     for assembled, sample in pairs:
         for at, stretch in enumerate(assembled.stretches[: assembled.cut.turns]):
@@ -61,9 +63,13 @@ def mark_reasons(finished: Iterable[tuple[AssembledPath, Sample]]) -> tuple[Kept
     return tuple(_mark(assembled, sample, trained) for assembled, sample in pairs)
 
 
+def _find_masked_by_hook(assembled: AssembledPath, sample: Sample) -> NDArray[np.bool_]:
+    return assembled.sampled_R & (sample.loss_mask == 0) & (assembled.reasons_R == 0)
+
+
 def _mark(assembled: AssembledPath, sample: Sample, trained: Mapping[TurnId, NDArray[np.bool_]]) -> KeptSample:
     reasons_R = assembled.reasons_R.copy()
-    by_hook = assembled.sampled_R & (sample.loss_mask == 0) & (reasons_R == 0)
+    by_hook = _find_masked_by_hook(assembled, sample)
     for at, stretch in enumerate(assembled.stretches[: assembled.cut.turns]):
         place = assembled.find_kept(at)
         elsewhere = trained[stretch.turn.id][: place.stop - place.start]
@@ -100,8 +106,8 @@ def account(
 
 
 def _count(fate: NDArray[np.uint8]) -> Ledger:
-    counts = np.bincount(fate, minlength=len(_RANKED))
-    found = {fate: int(count) for fate, count in zip(_RANKED, counts, strict=True) if count}
+    counts = np.bincount(fate, minlength=len(_RANKED)).tolist()
+    found = {fate: count for fate, count in zip(_RANKED, counts, strict=True) if count}
     return Ledger(
         trainable=found.get(_TRAINABLE, 0),
         masked={fate: count for fate, count in found.items() if isinstance(fate, MaskReason)},

@@ -18,7 +18,6 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples.account import KeptSample, account, mark_reasons
 from turnkeeper.samples.assemble import AssembledPath, Decode, assemble_path
 from turnkeeper.samples.describe import describe_leaf, describe_lifecycle, describe_masked, describe_own
-from turnkeeper.samples.draft import DraftSample
 from turnkeeper.samples.rollback import Rollback, find_rollbacks
 from turnkeeper.samples.sample import OWN_KEY, Reward, Sample
 from turnkeeper.samples.select import Hooks, load_hooks, run_hooks
@@ -158,8 +157,7 @@ def collect(
         )
         paths[leaf] = _describe(assembled, view, rollbacks.get(leaf), rewards)
     if is_tree and paths:
-        drafts = {leaf: (DraftSample(path, dict(path.sample.metadata)), path) for leaf, path in paths.items()}
-        finished = run_hooks(options.hooks, drafts, _spell_lists(session_metadata))
+        finished = run_hooks(options.hooks, paths, session_metadata)
     else:
         reward = (agent_metadata or {}).get("reward")
         finished = [(path, _give_reward(path.sample, reward)) for path in paths.values()]
@@ -249,11 +247,6 @@ def _list_path_ids(assembled: AssembledPath) -> list[int]:
     ]
     ids: list[int] = np.concatenate(pieces).tolist()
     return ids
-
-
-def _spell_lists(metadata: JsonObject) -> JsonObject:
-    """Lists for the arrays that stand for them: what hooks expect."""
-    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in metadata.items()}
 
 
 def _say_of_session(session_metadata: JsonObject, leaves: int) -> JsonObject:

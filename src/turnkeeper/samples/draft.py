@@ -1,10 +1,11 @@
 """A sample as hooks see it: mutable, with the attribute names of the reference trainer's sample, lists where it has
-lists. A hook written for that trainer runs on it unchanged.
+lists. A hook written for that trainer runs on it unchanged. Built-in postprocessors take a shorter draft, in arrays.
 
 Knows nothing of what a hook may do; `select` checks that afterwards.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,31 @@ from numpy.typing import NDArray
 
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples.assemble import AssembledPath
-from turnkeeper.samples.sample import PrefixCacheInfo, Reward, SampleStatus, SpecInfo
+from turnkeeper.samples.sample import PrefixCacheInfo, Reward, Sample, SampleStatus, SpecInfo
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ArrayDraft:
+    """A leaf's sample as the built-in postprocessors take it: what they read and may change, in arrays."""
+
+    tokens: NDArray[np.int64]
+    response_length: int
+    loss_mask: NDArray[np.uint8]
+    """The draft's own."""
+    reward: Reward | None
+    metadata: JsonObject
+    """The sample's, to be replaced as a whole."""
+
+    @classmethod
+    def of(cls, sample: Sample) -> "ArrayDraft":
+        """The draft of an assembled sample, which stays as it is."""
+        return cls(
+            tokens=sample.tokens,
+            response_length=sample.response_length,
+            loss_mask=sample.loss_mask.copy(),
+            reward=sample.reward,
+            metadata=sample.metadata,
+        )
 
 
 class DraftSample:

@@ -6,13 +6,25 @@ by the tables of ``session_metadata["tree"]``. The pickers of the reference trai
 """
 
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.samples.draft import DraftSample
 from turnkeeper.samples.sample import OWN_KEY
 
 
-def drop_retries(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> list[DraftSample]:
+class Described(Protocol):
+    """A leaf's sample, of which a picker reads the metadata: an assembled one, or a draft for hooks."""
+
+    @property
+    def metadata(self) -> JsonObject:
+        """What is known of the leaf."""
+        ...
+
+
+Leaf = TypeVar("Leaf", bound=Described)
+
+
+def drop_retries(leaf_samples: Sequence[Leaf], session_metadata: JsonObject) -> list[Leaf]:
     """Leave out the leaves that are marked ``rolled_back``; longest path first, then latest leaf first.
 
     ::
@@ -29,16 +41,16 @@ def drop_retries(leaf_samples: Sequence[DraftSample], session_metadata: JsonObje
     return order_leaves([sample for sample in leaf_samples if "rolled_back" not in sample.metadata[OWN_KEY]])
 
 
-def keep_siblings(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> list[DraftSample]:
+def keep_siblings(leaf_samples: Sequence[Leaf], session_metadata: JsonObject) -> list[Leaf]:
     """Keep every leaf whose reply reached the agent, rolled back or not; longest path first, then latest leaf first."""
     return order_leaves([sample for sample in leaf_samples if sample.metadata[OWN_KEY]["delivered"]])
 
 
-def order_leaves(leaf_samples: Sequence[DraftSample]) -> list[DraftSample]:
+def order_leaves(leaf_samples: Sequence[Leaf]) -> list[Leaf]:
     """Longest path first, counted in turns; of equals the leaf that was committed last first."""
     return sorted(leaf_samples, key=_rank, reverse=True)
 
 
-def _rank(sample: DraftSample) -> tuple[int, int]:
+def _rank(sample: Described) -> tuple[int, int]:
     leaf = sample.metadata["leaf"]
     return len(leaf["path_node_ids"]), leaf["node_id"]

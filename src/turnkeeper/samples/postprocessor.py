@@ -6,13 +6,17 @@ add metadata. Tokens, log probabilities and rows are not its to change.
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypeVar
 
 from turnkeeper.jsontypes import JsonObject, is_array
-from turnkeeper.samples.draft import DraftSample
+from turnkeeper.samples.draft import ArrayDraft, DraftSample
 from turnkeeper.samples.sample import OWN_KEY, OWNED_KEYS, Reward
 
+Draft = TypeVar("Draft", DraftSample, ArrayDraft)
+"""Both kinds: a hook of the user may call a built-in postprocessor."""
 
-def default_postprocess(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> list[DraftSample]:
+
+def default_postprocess(leaf_samples: Sequence[Draft], session_metadata: JsonObject) -> list[Draft]:
     """Train a shared completion once, give every sample the request's reward and metadata.
 
     A token trains in the earliest committed leaf that was picked and contains it. (A stop token that one path trims
@@ -26,7 +30,7 @@ def default_postprocess(leaf_samples: Sequence[DraftSample], session_metadata: J
     return _finish(leaf_samples, session_metadata)
 
 
-def reference_postprocess(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> list[DraftSample]:
+def reference_postprocess(leaf_samples: Sequence[Draft], session_metadata: JsonObject) -> list[Draft]:
     """As ``default_postprocess``; but where the request's metadata and the server name the same key, the request's
     value wins, unless the key is one of ``OWNED_KEYS``. The rule of the reference trainer's postprocessor."""
     given = _read_given(session_metadata)
@@ -35,7 +39,7 @@ def reference_postprocess(leaf_samples: Sequence[DraftSample], session_metadata:
     return _finish(leaf_samples, session_metadata)
 
 
-def non_positive_attempts(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> list[DraftSample]:
+def non_positive_attempts(leaf_samples: Sequence[Draft], session_metadata: JsonObject) -> list[Draft]:
     """As ``reference_postprocess``, and tell the trainer which turns must not get a positive advantage.
 
     The request names those turns in ``metadata.non_positive_advantage_response_ids``, a list that may be empty. Every
@@ -74,16 +78,17 @@ def _read_agent(session_metadata: JsonObject) -> JsonObject:
     return session_metadata.get("agent") or {}
 
 
-def _finish(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> list[DraftSample]:
+def _finish(leaf_samples: Sequence[Draft], session_metadata: JsonObject) -> list[Draft]:
     """Mask what trains in an earlier leaf; give the request's reward to samples without one."""
     reward: Reward | None = _read_agent(session_metadata).get("reward")
     claimed: dict[int, int] = {}
     for sample in sorted(leaf_samples, key=lambda sample: sample.metadata["leaf"]["node_id"]):
-        mask = sample.loss_mask or []
+        mask = sample.loss_mask
         for turn in sample.metadata[OWN_KEY]["turns"]:
             start, length = turn["start"], turn["end"] - turn["start"]
             shared = min(claimed.get(turn["id"], 0), length)
-            mask[start : start + shared] = [0] * shared
+            if shared and mask is not None:
+                mask[start : start + shared] = bytearray(shared)
             claimed[turn["id"]] = max(claimed.get(turn["id"], 0), length)
         if sample.reward is None:
             sample.reward = reward

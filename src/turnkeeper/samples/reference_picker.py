@@ -16,28 +16,27 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.samples.draft import DraftSample
-from turnkeeper.samples.picker import order_leaves
+from turnkeeper.samples.picker import Leaf, order_leaves
 
 
-def drop_retries(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> list[DraftSample]:
+def drop_retries(leaf_samples: Sequence[Leaf], session_metadata: JsonObject) -> list[Leaf]:
     """Leave out each leaf under a parent that has a later child; every root is kept."""
     return _drop(leaf_samples, session_metadata, roots_match=False, siblings_match=False)
 
 
-def drop_rolled_back_leaves(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> list[DraftSample]:
+def drop_rolled_back_leaves(leaf_samples: Sequence[Leaf], session_metadata: JsonObject) -> list[Leaf]:
     """As ``drop_retries``, and also each root leaf of which a later root has the same prompt ids."""
     return _drop(leaf_samples, session_metadata, roots_match=True, siblings_match=False)
 
 
-def drop_retries_same_prompt(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> list[DraftSample]:
+def drop_retries_same_prompt(leaf_samples: Sequence[Leaf], session_metadata: JsonObject) -> list[Leaf]:
     """Leave out each leaf of which a later sibling has the same prompt ids; roots are siblings of each other."""
     return _drop(leaf_samples, session_metadata, roots_match=True, siblings_match=True)
 
 
 def _drop(
-    leaf_samples: Sequence[DraftSample], session_metadata: JsonObject, *, roots_match: bool, siblings_match: bool
-) -> list[DraftSample]:
+    leaf_samples: Sequence[Leaf], session_metadata: JsonObject, *, roots_match: bool, siblings_match: bool
+) -> list[Leaf]:
     """Leave out each leaf of whose group a later turn stands in the tree.
 
     A group is a parent's children; where prompts are to match, those of them that have the same prompt ids. A turn of
@@ -57,7 +56,7 @@ def _drop(
     )
 
 
-def _read_prompts(leaf_samples: Sequence[DraftSample], session_metadata: JsonObject) -> dict[int, tuple[int, ...]]:
+def _read_prompts(leaf_samples: Sequence[Leaf], session_metadata: JsonObject) -> dict[int, tuple[int, ...]]:
     """The prompt ids of the turns on the leaves' paths that have a sibling with a prompt of equal length."""
     nodes = {node["id"]: (node["parent"], node["completion_span"][0]) for node in session_metadata["tree"]["nodes"]}
     places = Counter(nodes.values())

@@ -4,14 +4,15 @@
 
     assembled leaves --picker--> a subset --postprocessor--> finished samples
 
-Both are functions of the user's, found by name or import path, run on drafts, and checked afterwards: whatever a hook
-does wrong is a HookError that names it. Knows nothing of the wire.
+Both are found by name or import path. Those of the user run on drafts, and are checked afterwards: whatever a hook does
+wrong is a HookError that names it. Knows nothing of the wire.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from importlib import import_module
 from math import isfinite
 from typing import Any
@@ -23,7 +24,7 @@ from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, is_object
 from turnkeeper.samples import reference_picker
 from turnkeeper.samples.assemble import MASK_REASONS, AssembledPath
-from turnkeeper.samples.draft import DraftSample
+from turnkeeper.samples.draft import ArrayDraft, DraftSample
 from turnkeeper.samples.picker import drop_retries, keep_siblings
 from turnkeeper.samples.postprocessor import (
     default_postprocess,
@@ -70,6 +71,8 @@ POSTPROCESSORS = _name_hooks(
 )
 """Built-in postprocessors by name, likewise."""
 
+_BUILT_IN = frozenset((*PICKERS.values(), *POSTPROCESSORS.values()))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
@@ -78,6 +81,11 @@ class Hook:
     name: str
     """``--option value``, for messages."""
     function: HookFunction
+
+    @property
+    def is_built_in(self) -> bool:
+        """True for a function of ours, which needs no check."""
+        return self.function in _BUILT_IN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +128,16 @@ def _import(option: str, path: str, built_in: Mapping[str, HookFunction]) -> obj
 
 
 def run_hooks(
-    hooks: Hooks, drafts: Mapping[TurnId, tuple[DraftSample, AssembledPath]], session_metadata: JsonObject
+    hooks: Hooks, paths: Mapping[TurnId, AssembledPath], session_metadata: JsonObject
 ) -> list[tuple[AssembledPath, Sample]]:
-    """Pick, postprocess, check.
+    """Pick and postprocess; what hooks of the user do is checked.
+
+    Built-in hooks keep their contract: they take samples as they are assembled, in arrays, and nothing is compared
+    afterwards.
 
     Args:
         hooks: both functions.
-        drafts: by the number of the leaf's turn, in commit order.
+        paths: by the number of the leaf's turn, in commit order.
         session_metadata: what hooks may read; each gets a copy of the outer object.
 
     Returns:
@@ -135,20 +146,73 @@ def run_hooks(
     Raises:
         HookError: a hook raised, or broke its contract.
     """
-    leaves = [draft for draft, _ in drafts.values()]
-    picked = _call(hooks.picker, leaves, session_metadata)
-    _check_subset(hooks.picker, picked, leaves)
-    for draft, assembled in drafts.values():
+    if not hooks.picker.is_built_in:
+        drafts = _draft(paths.values())
+        picked = _pick(hooks.picker, drafts, session_metadata)
+        return _postprocess(hooks.postprocessor, picked, paths, session_metadata)
+    by_sample = {id(path.sample): path for path in paths.values()}
+    samples = [path.sample for path in paths.values()]
+    kept = [by_sample[id(sample)] for sample in _call(hooks.picker, samples, session_metadata)]
+    if hooks.postprocessor.is_built_in:
+        return _postprocess_arrays(hooks.postprocessor, kept, session_metadata)
+    return _postprocess(hooks.postprocessor, list(_draft(kept)), paths, session_metadata)
+
+
+def _draft(paths: Iterable[AssembledPath]) -> Mapping[DraftSample, AssembledPath]:
+    return {DraftSample(path, dict(path.sample.metadata)): path for path in paths}
+
+
+def _pick(
+    hook: Hook, drafts: Mapping[DraftSample, AssembledPath], session_metadata: JsonObject
+) -> Sequence[DraftSample]:
+    """Let a picker of the user pick."""
+    picked = _call(hook, list(drafts), _spell_lists(session_metadata))
+    _check_subset(hook, picked, list(drafts))
+    for draft, assembled in drafts.items():
         if draft.loss_mask != assembled.sample.loss_mask.tolist():
-            raise HookError(f"{hooks.picker.name} changed a loss mask; a picker only selects")
-    processed = _call(hooks.postprocessor, picked, session_metadata)
+            raise HookError(f"{hook.name} changed a loss mask; a picker only selects")
+    return picked
+
+
+def _postprocess(
+    hook: Hook, picked: Sequence[DraftSample], paths: Mapping[TurnId, AssembledPath], session_metadata: JsonObject
+) -> list[tuple[AssembledPath, Sample]]:
+    """Let any postprocessor finish drafts, which hooks of the user have seen."""
     finished: list[tuple[AssembledPath, Sample]] = []
-    for draft in processed:
-        _, assembled = drafts[_find_leaf(hooks.postprocessor, draft, picked)]
-        finished.append((assembled, _finish(hooks.postprocessor, draft, assembled)))
+    for draft in _call(hook, picked, _spell_lists(session_metadata)):
+        assembled = paths[_find_leaf(hook, draft, picked)]
+        finished.append((assembled, _finish(hook, draft, assembled)))
     if len({id(assembled) for assembled, _ in finished}) != len(finished):
-        raise HookError(f"{hooks.postprocessor.name} returned one leaf twice")
+        raise HookError(f"{hook.name} returned one leaf twice")
     return finished
+
+
+def _postprocess_arrays(
+    hook: Hook, picked: Sequence[AssembledPath], session_metadata: JsonObject
+) -> list[tuple[AssembledPath, Sample]]:
+    """Let a built-in postprocessor finish what a built-in picker picked."""
+    drafts: list[ArrayDraft] = _call(hook, [ArrayDraft.of(path.sample) for path in picked], session_metadata)
+    return [(path, _finish_arrays(hook, draft, path)) for path, draft in zip(picked, drafts, strict=True)]
+
+
+def _finish_arrays(hook: Hook, draft: ArrayDraft, assembled: AssembledPath) -> Sample:
+    origin = assembled.sample
+    try:
+        reward = _check_reward(draft.reward)
+    except ValueError as error:
+        raise _refuse(hook, assembled, str(error)) from error
+    metadata = _restore_owned(draft.metadata, origin.metadata)
+    return replace(origin, loss_mask=draft.loss_mask, reward=reward, metadata=metadata)
+
+
+def _refuse(hook: Hook, assembled: AssembledPath, problem: str) -> HookError:
+    leaf = assembled.stretches[-1].turn.id
+    return HookError(f"{hook.name}: sample of leaf {leaf}: {problem}", hook=hook.name, leaf=int(leaf))
+
+
+def _spell_lists(metadata: JsonObject) -> JsonObject:
+    """Lists for the arrays that stand for them: what hooks expect."""
+    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in metadata.items()}
 
 
 def _call(hook: Hook, samples: Sequence[Any], session_metadata: JsonObject) -> list[Any]:
@@ -183,10 +247,7 @@ def _find_leaf(hook: Hook, draft: Any, picked: Sequence[DraftSample]) -> TurnId:
 def _finish(hook: Hook, draft: Any, assembled: AssembledPath) -> Sample:
     """The draft as a sample again; the arrays that no hook may change are those of the assembly."""
     origin = assembled.sample
-    leaf = assembled.stretches[-1].turn.id
-
-    def refuse(problem: str) -> HookError:
-        return HookError(f"{hook.name}: sample of leaf {leaf}: {problem}", hook=hook.name, leaf=int(leaf))
+    refuse = partial(_refuse, hook, assembled)
 
     try:
         for name in ("tokens", "rollout_log_probs"):
