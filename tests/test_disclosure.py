@@ -79,7 +79,14 @@ def walk(error: type[TurnkeeperError]) -> Iterator[type[TurnkeeperError]]:
 
 
 FOREIGN = "http://10.0.0.3:30000 said: gpu-17 is on fire"
-TEXTS_OF_OTHERS = {"EngineError", "EngineProtocolError", "EngineTimeoutError", "HookError", "MatcherError"}
+TEXTS_OF_OTHERS = {
+    "EngineError",
+    "EngineProtocolError",
+    "EngineTimeoutError",
+    "HookError",
+    "MatcherError",
+    "RequestHookError",
+}
 
 
 @pytest.mark.parametrize("kind", tuple(walk(TurnkeeperError)))

@@ -35,6 +35,7 @@
     |- PayloadError                      500  a samples payload has another form (raised where it is read)
     |- MatcherError                        500  a message matcher given by import path broke its contract
     `- EngineError                         502  no connection, reset or broken reply
+       |- RequestHookError                 500  the operator's hook on engine calls failed
        |- EngineProtocolError              502  the reply lacks or contradicts what a turn needs
        |- EngineRefusedError               400, 413 or 429, the engine's own
        |- EnginePausedError                503  the gate's deadline passed; retryable
@@ -277,6 +278,14 @@ class EngineProtocolError(EngineError):
 
     is_retryable = False
     public_message = "the engine's reply lacks or contradicts what a turn needs"
+
+
+class RequestHookError(EngineError):
+    """The operator's hook on engine calls raised or broke its contract; the message names it."""
+
+    status = 500
+    is_retryable = False
+    told = "a hook of the server failed on the engine call"
 
 
 class EngineRefusedError(EngineError):

@@ -309,12 +309,21 @@ def test_a_configuration_without_an_engine_is_refused(url: object) -> None:
         resolve_namespace(SimpleNamespace(**CONFIG | {"backend_url": url}))
 
 
-def test_a_hook_on_requests_is_taken_with_a_warning_and_not_imported() -> None:
+def test_a_hook_on_requests_and_its_arguments_are_taken_and_not_imported() -> None:
     given = {"custom_rollout_request_hook_path": "nowhere.hook", "custom_rollout_request_hook_args": {"a": 1}}
-    (warning,) = options_from_namespace(SimpleNamespace(**BARE | given)).warnings
+    config = resolve_namespace(SimpleNamespace(**CONFIG | given))
+    assert config.engine.custom_rollout_request_hook_path == "nowhere.hook"
+    assert config.engine.custom_rollout_request_hook_args == {"a": 1}
+    assert options_from_namespace(SimpleNamespace(**BARE | given)).warnings == ()
+
+
+def test_a_hook_of_the_older_form_is_taken_with_a_warning_and_not_called() -> None:
+    """Trees without arguments for the hook call it with all of their own."""
+    given = {"custom_rollout_request_hook_path": "nowhere.hook"}
+    loaded = options_from_namespace(SimpleNamespace(**BARE | given))
+    (warning,) = loaded.warnings
     assert warning.startswith("custom_rollout_request_hook_path nowhere.hook is not called")
-    assert warning in resolve_namespace(SimpleNamespace(**CONFIG | given)).warnings
-    assert options_from_namespace(SimpleNamespace(**CONFIG)).warnings == ()
+    assert loaded.settings.engine.custom_rollout_request_hook_path is None
 
 
 ASKED = {"use_sampling_support_replay": True, "sglang_output_store_backend": "mooncake"}

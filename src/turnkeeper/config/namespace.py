@@ -50,8 +50,16 @@ UNSERVED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 """What a trainer may ask of its own session server and this one does not do: the values that do not ask for it, and
 what to do instead."""
 
-UNCALLED = "custom_rollout_request_hook_path"
-"""A trainer's hook on its own requests to engines, which this session server does not make."""
+REQUEST_HOOK = "custom_rollout_request_hook_path"
+REQUEST_HOOK_ARGS = "custom_rollout_request_hook_args"
+"""A trainer's hook on requests to engines. Trees without arguments for it call it in another form, with all of their
+own arguments."""
+
+_UNCALLED = (
+    f"{REQUEST_HOOK} {{}} is not called for the turns of sessions, since {REQUEST_HOOK_ARGS} is missing: "
+    "a hook of this form takes the trainer's own arguments; the headers, retries and version limits that it sets do "
+    "not reach the engines"
+)
 
 _TRAINERS_TEMPLATES = ("chat_template_utils", "templates")
 
@@ -82,13 +90,17 @@ def options_from_namespace(
         given["chat_template_path"] = None
     if given["lora_name"] is None and _is_lora_trained(namespace):
         given["lora_name"] = TRAINERS_LORA_NAME
+    is_older_hook = given[REQUEST_HOOK] is not None and not hasattr(namespace, REQUEST_HOOK_ARGS)
+    warnings = (_UNCALLED.format(given[REQUEST_HOOK]),) if is_older_hook else ()
+    if is_older_hook:
+        given[REQUEST_HOOK] = None
     loaded = load(
         {**given, **(overrides or {})},
         source=Source.NAMESPACE,
         names=names,
         environment=os.environ if environment is None else environment,
     )
-    return replace(loaded, warnings=(*loaded.warnings, *_warn_uncalled(namespace)))
+    return replace(loaded, warnings=(*loaded.warnings, *warnings))
 
 
 def validate_args(namespace: argparse.Namespace | object) -> None:
@@ -141,16 +153,6 @@ def find_unserved(namespace: object) -> tuple[str, ...]:
         f"{name} {value}: {remedy}"
         for name, (harmless, remedy) in UNSERVED.items()
         if (value := _read(namespace, name)) is not None and value not in harmless
-    )
-
-
-def _warn_uncalled(namespace: object) -> tuple[str, ...]:
-    path = _read(namespace, UNCALLED)
-    if path is None:
-        return ()
-    return (
-        f"{UNCALLED} {path} is not called for the turns of sessions: the headers, retries and version limits that it "
-        "sets do not reach the engines",
     )
 
 

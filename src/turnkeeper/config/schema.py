@@ -190,6 +190,18 @@ class Engine(Section):
 
     Set it for a field of your engine that `marks.dropped_fields` of a turn lists.
     """
+    custom_rollout_request_hook_path: str | None = None
+    """Function that is asked before each engine call of a turn, as an import path: it adds headers and fields.
+
+    Set it where engines stand behind a gate that admits calls by weight version, or by a header of yours.
+    """
+    custom_rollout_request_hook_args: Annotated[JsonObject, BeforeValidator(_parse_object)] = Field(
+        default_factory=dict[str, Any]
+    )
+    """First argument of that function, as a JSON object.
+
+    Set it to what your function reads.
+    """
     cache_salt_by_version: bool = False
     """Send a `cache_salt` made of session and weight version, so that no prefix computed by older weights is reused.
 

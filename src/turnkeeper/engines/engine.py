@@ -78,6 +78,8 @@ class GenerateRequest:
     """Keeps the prefix cache of one weight version apart from another's; None sends none."""
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
     """Tracing headers of the client (lower-case names) to pass on; other client headers never reach an engine."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Headers of the operator's request hook (lower-case names), which win over those above."""
 
     def __post_init__(self) -> None:
         """A prompt has tokens, and a start of rows lies inside it."""

@@ -18,6 +18,7 @@ from turnkeeper.engines import Engine, EngineClient, build_parser
 from turnkeeper.engines.control import ControlAction
 from turnkeeper.engines.engine import ParseMessage
 from turnkeeper.engines.net.client import choose_pool_size, raise_file_limit
+from turnkeeper.engines.request_hook import HookedEngine, load_request_hook
 from turnkeeper.errors import ConfigError, EngineError
 from turnkeeper.fleet import EngineMonitor, connect_engines
 from turnkeeper.fleet.check_result import CheckResult
@@ -235,8 +236,15 @@ def build_client(config: ResolvedConfig, *, pool_size: int = 1024) -> EngineClie
 def build_engine(
     config: ResolvedConfig, client: EngineClient, parse: ParseMessage, *, wrap: WrapEngine | None = None
 ) -> Engine:
-    """The engines behind one seam."""
-    return connect_engines(
+    """The engines behind one seam.
+
+    Raises:
+        ConfigError: the request hook cannot be imported.
+    """
+    hook = load_request_hook(
+        config.engine.custom_rollout_request_hook_path, config.engine.custom_rollout_request_hook_args
+    )
+    engine = connect_engines(
         config.engine.backend_url,
         client,
         kind=config.engine.engine,
@@ -245,6 +253,7 @@ def build_engine(
         now=time.monotonic,
         wrap=wrap,
     )
+    return engine if hook is None else HookedEngine(engine, hook)
 
 
 def _parse_nothing(*_: object) -> Message:

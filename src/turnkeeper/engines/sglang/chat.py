@@ -140,9 +140,11 @@ def parse_chat_reply(body: Body, url: str, request: GenerateRequest | None = Non
 
 
 def render_headers(request: GenerateRequest) -> list[tuple[str, str]]:
-    """The headers of a generate call: its routing key and the client's trace, nothing else of the client."""
+    """The headers of a generate call: its routing key, the client's trace and nothing else of the client, and what the
+    operator's hook adds."""
     trace = [(name, value) for name, value in request.trace.items() if name in TRACE_HEADERS]
-    return [*JSON_HEADERS.items(), (ROUTING_KEY, request.session_id), *trace]
+    own = [*JSON_HEADERS.items(), (ROUTING_KEY, request.session_id), *trace]
+    return [*(pair for pair in own if pair[0].lower() not in request.headers), *request.headers.items()]
 
 
 class SglangEngine:
