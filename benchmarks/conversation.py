@@ -33,8 +33,7 @@ from turnkeeper.engines.sglang.chat import parse_chat_reply
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import Message, encode_json
 from turnkeeper.rendering import Renderer
-from turnkeeper.server.build import Outside, join_service
-from turnkeeper.service.service import SessionService
+from turnkeeper.server.build import Dependencies, ServerParts, join_parts
 from turnkeeper.service.sessions import NewSession
 from turnkeeper.service.turns import GenerationPlan, ResolvedRequest, plan_generation, resolve_request
 
@@ -135,32 +134,34 @@ def parse(body: bytes) -> AgentCall:
 async def _hold(renderer: Renderer, tokens: int) -> Conversation:
     canned = build_replies(renderer.tokenizer, SHORT, _HISTORY_SEED, _REPLIES)
     engine = MockedEngine(MockEngine(replies=list(map(build_canned, canned)), rows=build_rows(SHAPE, _HISTORY_SEED)))
-    service = join_service(
+    parts = join_parts(
         CONFIG,
         renderer=renderer,
         checkpoint_config={},
-        engine=engine,
         client=EngineClient(),
-        outside=Outside.real(),
+        connect=lambda _: engine,
+        dependencies=Dependencies.real(),
     )
-    session_id = service.create(NewSession()).id
-    session = service.find_entry(session_id).session
+    session_id = parts.backend.sessions.create(NewSession()).id
+    (session,) = (entry.session for entry in parts.registry)
     speaker = Speaker(SHORT, TokenRuler(renderer.tokenizer), _HISTORY_SEED)
     messages = speaker.open()
-    while await _take_turn(service, session_id, messages) < tokens:
+    while await _take_turn(parts, session_id, messages) < tokens:
         messages = [*session.forest.path_messages(session.forest.turns[-1].id)]
         messages += speaker.answer(messages[-1])
     return Conversation(tokens, renderer, engine, session)
 
 
-async def _take_turn(service: SessionService, session_id: SessionId, messages: Sequence[Message]) -> int:
+async def _take_turn(parts: ServerParts, session_id: SessionId, messages: Sequence[Message]) -> int:
     """Ask and wait for the reply; how many tokens the path then has."""
     call = parse(_write(messages))
-    waiter = await service.begin_turn(session_id, call.request, CHAT.build_response_id(service.draw_hex()))
+    response_id = CHAT.build_response_id(parts.backend.token_bytes(16).hex())
+    waiter = await parts.backend.sessions.begin_turn(session_id, call.request, response_id)
     waiter.expect(call.render_reply)
     await waiter.wait()
     waiter.close(was_written=True)
-    return service.find_entry(session_id).session.forest.turns[-1].path_tokens
+    (entry,) = parts.registry
+    return entry.session.forest.turns[-1].path_tokens
 
 
 def _write(messages: Sequence[Message]) -> bytes:

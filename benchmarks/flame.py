@@ -42,7 +42,10 @@ CONCERNS: tuple[tuple[str, str], ...] = (
     ),
     ("writing the request to the engine", r"render_chat_body|encode_prompt|encode_ids|join_prompt"),
     ("the client on aiohttp", r"^.*\((aiohttp|yarl|multidict)/|engines/http\.py"),
-    ("the history: matching, begin, commit", r"turnkeeper/(core/(?!tokens)|matching/)|service/(retry|order)\.py"),
+    (
+        "the history: matching, begin, commit",
+        r"turnkeeper/(core/(?!tokens)|matching/)|service/turns/(request|turn_service)\.py",
+    ),
     ("reading the body, writing the reply", r"http/(jsonbody|dialects/.*)\.py"),
     ("HTTP frame: uvicorn, Starlette, routes", r"\((uvicorn|starlette)/|turnkeeper/http/"),
     ("seeing the turn through", r"turnkeeper/(service|engines)/"),

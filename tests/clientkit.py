@@ -165,7 +165,7 @@ def read_text(message: Mapping[str, Any]) -> str:
 
 def get_session(site: Site, run: Run) -> Session:
     """The pure session of a run."""
-    return site.service.find_entry(run.session.removeprefix("/sessions/")).session
+    return site.find_entry(run.session.removeprefix("/sessions/")).session
 
 
 def list_main_turns(session: Session) -> list[Turn]:

@@ -11,18 +11,22 @@ import orjson
 
 from servicekit import get_renderer
 from turnkeeper.choices import EngineWire
+from turnkeeper.clock import SystemClock
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.engines import SglangEngine
 from turnkeeper.engines.message import build_parser
 from turnkeeper.engines.sglang.generate import SglangGenerateEngine
 from turnkeeper.http.app import build_app
+from turnkeeper.http.backend import Backend
 from turnkeeper.http.protocol import HttpProtocol
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer
-from turnkeeper.server.build import Outside, build_client, join_service
+from turnkeeper.server.build import Dependencies, ServerParts, join_parts
+from turnkeeper.server.engines import build_client
 from turnkeeper.server.serve import build_door
 from turnkeeper.service.service import SessionService
+from turnkeeper.service.sessions import SessionEntry
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.serve import running
 
@@ -46,8 +50,22 @@ class Site:
     url: str
     engine_url: str
     engine: ScriptedEngine
-    service: SessionService
+    parts: ServerParts
     http: aiohttp.ClientSession
+
+    @property
+    def backend(self) -> Backend:
+        """What the routes call."""
+        return self.parts.backend
+
+    @property
+    def service(self) -> SessionService:
+        """The sessions."""
+        return self.parts.backend.sessions
+
+    def find_entry(self, session_id: str) -> SessionEntry:
+        """What the server holds of a session."""
+        return self.parts.registry.get(session_id, SystemClock().now())
 
     async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         """One request; a body that is no bytes is sent as JSON."""
@@ -76,15 +94,15 @@ async def running_site(
     tokenizer = (renderer or get_renderer()).tokenizer
     engine = engine or ScriptedEngine(encode=lambda text: tokenizer.encode(text).tolist())
     async with running(engine) as engine_url, serving(engine_url, renderer=renderer, **options) as served:
-        url, service = served
+        url, parts = served
         async with aiohttp.ClientSession() as http:
-            yield Site(url=url, engine_url=engine_url, engine=engine, service=service, http=http)
+            yield Site(url=url, engine_url=engine_url, engine=engine, parts=parts, http=http)
 
 
 @asynccontextmanager
 async def serving(
     engine_url: str, *, renderer: Renderer | None = None, **options: Any
-) -> AsyncGenerator[tuple[str, SessionService]]:
+) -> AsyncGenerator[tuple[str, ServerParts]]:
     """Serve in front of whatever is at the URL."""
     config = resolve(load({"hf_checkpoint": "x", "backend_url": engine_url, **options}))
     client = build_client(config)
@@ -92,13 +110,14 @@ async def serving(
     is_generate = config.engine.engine_wire is EngineWire.GENERATE
     renderer = renderer or get_renderer()
     parse = build_parser(renderer)
-    service = join_service(
+    engine = SglangGenerateEngine(engine_url, client, parse) if is_generate else SglangEngine(engine_url, client)
+    parts = join_parts(
         config,
         renderer=renderer,
         checkpoint_config={},
-        engine=SglangGenerateEngine(engine_url, client, parse) if is_generate else SglangEngine(engine_url, client),
         client=client,
-        outside=Outside.real(),
+        connect=lambda _: engine,
+        dependencies=Dependencies.real(),
     )
-    async with running(build_app(service), protocol=partial(HttpProtocol, door=build_door(service))) as url:
-        yield url, service
+    async with running(build_app(parts.backend), protocol=partial(HttpProtocol, door=build_door(parts))) as url:
+        yield url, parts

@@ -11,7 +11,7 @@ from servicekit import get_renderer
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.http.app import build_app
-from turnkeeper.server.build import build_service
+from turnkeeper.server.build import build_parts
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.serve import running
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
@@ -37,6 +37,6 @@ def build_engine(**options: Any) -> ScriptedEngine:
 
 @asynccontextmanager
 async def probing_site(engine: ScriptedEngine, engine_url: str, **options: Any) -> AsyncGenerator[Site]:
-    service = build_service(resolve(load({**OPTIONS, "backend_url": engine_url, **options})))
-    async with running(build_app(service)) as url, aiohttp.ClientSession() as http:
-        yield Site(url=url, engine_url=engine_url, engine=engine, service=service, http=http)
+    parts = build_parts(resolve(load({**OPTIONS, "backend_url": engine_url, **options})))
+    async with running(build_app(parts.backend)) as url, aiohttp.ClientSession() as http:
+        yield Site(url=url, engine_url=engine_url, engine=engine, parts=parts, http=http)

@@ -38,11 +38,12 @@ from turnkeeper.engines import (
     RelayRequest,
 )
 from turnkeeper.engines.engine import IdsSink
+from turnkeeper.http.backend import Backend
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer, build_renderer
-from turnkeeper.server.build import Outside, join_service
+from turnkeeper.server.build import Dependencies, ServerParts, join_parts
 from turnkeeper.service.service import SessionService
-from turnkeeper.service.sessions import parse_new_session
+from turnkeeper.service.sessions import SessionEntry, parse_new_session
 from turnkeeper.service.turns import StoreTurn, Waiter, keep_in_memory
 from turnkeeper.testing.clock import ManualClock, settle
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
@@ -171,9 +172,23 @@ class Turn:
 class Kit:
     """The service and everything around it."""
 
-    service: SessionService
+    parts: ServerParts
     engine: FakeEngine
     clock: ManualClock
+
+    @property
+    def backend(self) -> Backend:
+        """What the routes call."""
+        return self.parts.backend
+
+    @property
+    def service(self) -> SessionService:
+        """The sessions."""
+        return self.parts.backend.sessions
+
+    def find_entry(self, session_id: str) -> SessionEntry:
+        """What the server holds of a session."""
+        return self.parts.registry.get(session_id, self.clock.now())
 
     @property
     def context(self) -> ParseContext:
@@ -196,7 +211,7 @@ class Kit:
     ) -> Turn:
         """Send a turn; returns once the engine has been asked, or whatever else comes of it at first."""
         request = build_request(messages, retry=retry, key=key, headers=headers, **fields)
-        response_id = CHAT.build_response_id(self.service.draw_hex())
+        response_id = CHAT.build_response_id(self.backend.token_bytes(16).hex())
         waiter = await self.service.begin_turn(session_id, request, response_id)
         waiter.expect(CHAT.parse_request({"messages": messages, **fields}, NO_CONTEXT).render_reply)
         turn = Turn(waiter, asyncio.create_task(waiter.wait()))
@@ -213,7 +228,7 @@ class Kit:
 
     def look(self, session_id: str) -> Session:
         """The pure session."""
-        return self.service.find_entry(session_id).session
+        return self.find_entry(session_id).session
 
 
 def _take_error(task: asyncio.Task[bytes]) -> None:
@@ -248,13 +263,13 @@ def build_kit(
     """A service with these options (attribute names of the flags), v1 unless told otherwise."""
     engine, clock, serial = engine or FakeEngine(), ManualClock(), count(1)
     settings: Mapping[str, Any] = {"hf_checkpoint": "x", "backend_url": ENGINE_URL, **options}
-    service = join_service(
+    parts = join_parts(
         resolve(load(settings)),
         renderer=get_renderer(),
         checkpoint_config=checkpoint_config or {},
-        engine=engine,
         client=EngineClient(),
-        outside=Outside(clock=clock, draw_bytes=lambda size: next(serial).to_bytes(size, "big")),
+        connect=lambda _: engine,
+        dependencies=Dependencies(clock=clock, token_bytes=lambda size: next(serial).to_bytes(size, "big")),
         store_turn=store_turn,
     )
-    return Kit(service=service, engine=engine, clock=clock)
+    return Kit(parts=parts, engine=engine, clock=clock)

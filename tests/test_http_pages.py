@@ -26,7 +26,7 @@ def walk(error: type[errors.TurnkeeperError]) -> list[type[errors.TurnkeeperErro
 
 
 async def test_the_page_lists_every_route() -> None:
-    routes = [[" ".join(row.methods), row.path, row.summary] for row in build_rows(build_kit().service)]
+    routes = [[" ".join(row.methods), row.path, row.summary] for row in build_rows(build_kit().backend)]
     assert read_rows("http.md", 3) == routes
 
 

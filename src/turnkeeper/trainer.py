@@ -18,7 +18,7 @@ from turnkeeper.config.parser import add_arguments
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.errors import ConfigError
 from turnkeeper.http.app import build_app
-from turnkeeper.server.build import build_service
+from turnkeeper.server.build import build_parts
 from turnkeeper.server.workers import serve_workers
 
 logger = logging.getLogger("turnkeeper")
@@ -41,7 +41,7 @@ class SessionServer:
         for warning in self.config.warnings:
             logger.warning("%s", warning)
         self.backend_url = " ".join(self.config.engine.backend_url)
-        self.app = build_app(build_service(self.config))
+        self.app = build_app(build_parts(self.config).backend)
 
     @property
     def use_addition_r3(self) -> bool:

@@ -43,7 +43,7 @@ def deferred(name: str) -> JsonObject:
 
 
 def list_turns(site: Site, session: str) -> tuple[Turn, ...]:
-    return site.service.find_entry(session.removeprefix("/sessions/")).session.forest.turns
+    return site.find_entry(session.removeprefix("/sessions/")).session.forest.turns
 
 
 def get_parents(site: Site, session: str) -> list[int | None]:

@@ -38,9 +38,9 @@ GREEDY = {"temperature": 0, "max_tokens": 12}
 async def running_embedded(*, has_routed_experts: bool = True, **options: Any) -> AsyncGenerator[Site]:
     engine = TinyEngine(EngineOptions(checkpoint=shipped_checkpoint(), has_routed_experts=has_routed_experts))
     async with running(build_app(engine)) as engine_url, serving(engine_url, **OPTIONS, **options) as served:
-        url, service = served
+        url, parts = served
         async with aiohttp.ClientSession() as http:
-            yield Site(url=url, engine_url=engine_url, engine=ScriptedEngine(), service=service, http=http)
+            yield Site(url=url, engine_url=engine_url, engine=ScriptedEngine(), parts=parts, http=http)
 
 
 async def play(site: Site, session: str, *, branches: bool) -> None:

@@ -53,8 +53,8 @@ async def test_an_unfit_route_is_told_everywhere_and_heals(caplog: pytest.LogCap
         unfit = await read_metric(site, 'turnkeeper_engine_routes{verdict="unfit"}')
         assert not engine.generations
         engine.moe = MoeShape()
-        assert site.service.routes is not None
-        site.service.routes.routes[url].checked_at = -1e9  # long ago
+        assert site.parts.routes is not None
+        site.parts.routes.routes[url].checked_at = -1e9  # long ago
         await wait_for_route(site, "sound")
         healed = await site.chat(session, [user("hi")])
         assert (await site.call("GET", "/health")).json()["problems"] == []

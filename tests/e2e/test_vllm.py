@@ -34,7 +34,8 @@ from turnkeeper.engines import EngineClient
 from turnkeeper.fleet.check_result import RouteState
 from turnkeeper.http.app import build_app
 from turnkeeper.samples import Sample, decode_samples
-from turnkeeper.server.build import build_service, check_routes
+from turnkeeper.server.build import build_parts
+from turnkeeper.server.engines import check_routes
 from turnkeeper.testing.serve import running
 from turnkeeper.tiny.checkpoint import read_weights, shipped_checkpoint
 from turnkeeper.tiny.model import Chunk, TinyModel
@@ -113,7 +114,7 @@ async def serving(engine_url: str, checkpoint: Path, *, rows: bool = False, **op
         **options,
     }
     config = resolve(load(settings))
-    async with running(build_app(build_service(config))) as url, aiohttp.ClientSession() as http:
+    async with running(build_app(build_parts(config).backend)) as url, aiohttp.ClientSession() as http:
         yield Server(url, http)
 
 

@@ -24,7 +24,7 @@ from turnkeeper.engines.sglang.chat import read_workers
 from turnkeeper.errors import ConfigError, EngineError
 from turnkeeper.fleet.connect import connect_engines
 from turnkeeper.jsontypes import Message
-from turnkeeper.server.build import build_client
+from turnkeeper.server.engines import build_client
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.serve import running
 from turnkeeper.testing.vllm import ScriptedVllm
@@ -56,10 +56,10 @@ async def test_every_call_carries_it_and_nothing_shows_it(way: str, caplog: pyte
     engine.authorization = expected
     async with (
         running(engine) as url,
-        serving(place_user(url) if has_user else url, **options) as (server, service),
+        serving(place_user(url) if has_user else url, **options) as (server, parts),
         aiohttp.ClientSession() as http,
     ):
-        await service.look_at_engines()
+        await parts.monitor.poll()
         seen: list[str] = []
         async with http.post(f"{server}/sessions", json={}) as reply:
             session = f"{server}/sessions/{(await reply.json())['session_id']}"
@@ -77,7 +77,7 @@ async def test_every_call_carries_it_and_nothing_shows_it(way: str, caplog: pyte
                 assert reply.status == 200, await reply.text()
                 seen.append(await reply.text())
         assert {request.header("authorization") for request in engine.requests} == {expected}
-        shown = "\n".join([*seen, caplog.text, repr(service.config)])
+        shown = "\n".join([*seen, caplog.text, repr(parts.config)])
         assert [text for text in (SECRET, "p%40w", "p@w", BASIC.split()[1]) if text in shown] == []
 
 

@@ -191,7 +191,7 @@ async def test_a_fault_has_one_answer_and_leaves_the_session_as_it_was(fault: Fa
 
 def check_untouched(site: Site, session: str, fault: Fault, *, turns: int) -> None:
     """Turns, events and accounting of the session."""
-    entry = site.service.find_entry(session.removeprefix("/sessions/"))
+    entry = site.find_entry(session.removeprefix("/sessions/"))
     events = [type(event) for event in entry.session.events[1:]]
     assert events.count(TurnCommitted) == len(entry.session.forest) == turns
     assert events.count(ReplyDelivered) == turns

@@ -34,7 +34,7 @@ def build_slow_engine() -> tuple[ScriptedEngine, asyncio.Event]:
 
 
 def has_waiters(site: Site, session: str) -> bool:
-    entry = site.service.find_entry(session.removeprefix("/sessions/"))
+    entry = site.find_entry(session.removeprefix("/sessions/"))
     return any(flight.has_waiters for flight in entry.in_flight.values())
 
 

@@ -24,7 +24,7 @@ async def test_half_an_emoji_does_not_end_a_conversation() -> None:
         message = first.json()["choices"][0]["message"]
         assert (first.status, message["content"]) == (200, "a\ufffd b")
         assert (await site.chat(session, [user("a"), message, user("b")])).status == 200
-        entry = site.service.find_entry(session.removeprefix("/sessions/"))
+        entry = site.find_entry(session.removeprefix("/sessions/"))
         assert [turn.parent for turn in entry.session.forest.turns] == [None, 0]
         assert (await site.call("GET", session)).status == 200
 

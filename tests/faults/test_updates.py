@@ -288,8 +288,8 @@ async def test_a_turn_that_an_engine_aborts_by_pausing_on_its_own_is_continued()
 
 async def test_health_says_that_no_engine_can_be_reached() -> None:
     with unreachable_url() as nowhere:
-        async with serving(nowhere, probe_interval=0.02) as (url, service), aiohttp.ClientSession() as http:
-            site = Site(url=url, engine_url=nowhere, engine=build_engine(), service=service, http=http)
+        async with serving(nowhere, probe_interval=0.02) as (url, parts), aiohttp.ClientSession() as http:
+            site = Site(url=url, engine_url=nowhere, engine=build_engine(), parts=parts, http=http)
             await wait_for_state(site, "unreachable")
 
 

@@ -35,7 +35,7 @@ ALL_SCOPES = ("read", "collect", "delete")
 
 def list_routes() -> list[tuple[str, str]]:
     """Every method and path that the application answers, those of its frame included."""
-    routes = [route for route in build_app(build_kit().service).router.routes if isinstance(route, Route)]
+    routes = [route for route in build_app(build_kit().backend).router.routes if isinstance(route, Route)]
     return sorted((method, route.path) for route in routes for method in route.methods or ())
 
 
@@ -151,14 +151,14 @@ def test_a_route_without_a_row_is_not_served(monkeypatch: pytest.MonkeyPatch) ->
         rest = {each: right for each, right in ACCESS.items() if each != name}
         monkeypatch.setattr("turnkeeper.access.ACCESS", rest)
         if name.replace("HEAD ", "GET ", 1) in rest:
-            build_app(build_kit().service)  # HEAD is read as GET
+            build_app(build_kit().backend)  # HEAD is read as GET
         else:
             with pytest.raises(LookupError, match=re.escape(name.split(" ")[1])):
-                build_app(build_kit().service)
+                build_app(build_kit().backend)
 
 
 def test_every_route_stands_behind_the_decision_and_no_row_is_left_over() -> None:
-    routes = build_app(build_kit().service).router.routes
+    routes = build_app(build_kit().backend).router.routes
     assert all(isinstance(route, Route) and isinstance(route.app, Endpoint) for route in routes)
     assert set(ACCESS) <= {f"{method} {path}" for method, path in ROUTES}
 
@@ -362,7 +362,7 @@ async def test_a_key_stands_nowhere(caplog: pytest.LogCaptureFixture) -> None:
             await site.call("GET", "/metrics", x_api_key=mine.key),
             *[await site.call("GET", path, x_api_key=ADMIN) for path in ("/sessions", "/metrics", "/health", "/docs")],
         ]
-        held = repr(site.service.find_entry(mine.id))
+        held = repr(site.find_entry(mine.id))
     for text in [*(str(reply.body) + str(reply.headers) for reply in said), held, caplog.text]:
         assert secret not in text
         assert ADMIN not in text

@@ -305,7 +305,7 @@ SESSION_PROBES = [
 async def test_probes_are_answered_without_an_engine_call() -> None:
     async with running_site() as site:
         session = await site.create()
-        await site.service.look_at_engines()
+        await site.parts.monitor.poll()
         before = len(site.engine.requests)
         for method, path in [*PROBES, *((method, session + path) for method, path in SESSION_PROBES)]:
             assert (await site.call(method, path)).status == 200, path
@@ -381,7 +381,7 @@ async def test_a_server_with_keys_asks_for_them() -> None:
 async def test_what_the_server_says_of_itself_asks_for_its_key(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("first\nsecond\n")
     async with running_site(api_key_file=str(tmp_path / "keys")) as site:
-        await site.service.look_at_engines()
+        await site.parts.monitor.poll()
         for path in ("/metrics", "/docs", "/openapi.json"):
             for headers in ({}, {"x_api_key": "third"}, {"authorization": "Bearer \u00e9"}):
                 assert (await site.call("GET", path, **headers)).status == 401, path
@@ -409,10 +409,10 @@ async def test_a_pause_holds_turns_back_until_the_engines_go_on() -> None:
 
 async def test_a_pause_that_an_engine_refuses_changes_nothing() -> None:
     with unreachable_url() as nowhere:
-        async with serving(nowhere) as (url, service), aiohttp.ClientSession() as http:
+        async with serving(nowhere) as (url, parts), aiohttp.ClientSession() as http:
             async with http.post(f"{url}/engine/pause", json={"mode": "abort", "forward": True}) as reply:
                 assert reply.status == 502
-            assert service.control.state != "paused"
+            assert parts.backend.control.state != "paused"
 
 
 async def test_aborting_ends_turns_in_flight_and_closes_sessions() -> None:

@@ -290,8 +290,8 @@ async def test_what_an_engine_refuses_is_said_in_the_dialect(dialect: str, strea
 @ALL
 async def test_no_engine_is_a_bad_gateway_that_names_it(dialect: str) -> None:
     with unreachable_url() as url:
-        async with serving(url) as (server_url, service), aiohttp.ClientSession() as http:
-            site = Site(url=server_url, engine_url=url, engine=ScriptedEngine(), service=service, http=http)
+        async with serving(url) as (server_url, parts), aiohttp.ClientSession() as http:
+            site = Site(url=server_url, engine_url=url, engine=ScriptedEngine(), parts=parts, http=http)
             agent = AGENTS[dialect](site, await site.create())
             agent.say("hi")
             reply = await agent.ask(max_tokens=5)

@@ -79,7 +79,7 @@ async def test_both_of_two_overlapping_requests_are_recorded() -> None:
         assert (await turns[0]).status == 200
         for reply in "AB":
             assert (await site.chat(session, [user("u"), assistant(reply), user("more")])).status == 200
-        entry = site.service.find_entry(session.removeprefix("/sessions/"))
+        entry = site.find_entry(session.removeprefix("/sessions/"))
         assert [turn.parent for turn in entry.session.forest.turns] == [None, None, 1, 0]
 
 
@@ -106,7 +106,7 @@ async def test_arguments_may_be_spelled_another_way() -> None:
         result = {"role": "tool", "tool_call_id": "c0", "content": "ok"}
         replayed = [user("a"), call_tool('{"path": "a", "n": 1}'), result]
         assert (await site.chat(session, replayed)).status == 200
-        entry = site.service.find_entry(session.removeprefix("/sessions/"))
+        entry = site.find_entry(session.removeprefix("/sessions/"))
         assert [turn.parent for turn in entry.session.forest.turns] == [None, 0]
         told = entry.session.forest.turns[0].completion.message["tool_calls"][0]["function"]["arguments"]
         assert told == '{"n":1.0,"path":"a"}', "the stored spelling stays"
@@ -122,7 +122,7 @@ async def test_odd_bodies_and_replies_are_never_a_500() -> None:
         assert (await site.chat(session, [user("a")])).status == 502
         lone = b'{"messages": [{"role": "user", "content": "a\\ud83d b"}]}'
         assert (await site.call("POST", chat, lone)).status == 200
-        entry = site.service.find_entry(session.removeprefix("/sessions/"))
+        entry = site.find_entry(session.removeprefix("/sessions/"))
         assert entry.session.forest.turns[0].messages == (user("a\ufffd b"),)
         again = b'{"messages": [{"role": "user", "content": "a\\ud83d b"}, {"role": "assistant", "content": "x"},'
         again += b' {"role": "user", "content": "b"}]}'
@@ -188,7 +188,7 @@ async def test_a_developer_message_may_stand_behind_a_reply() -> None:
         assert (await site.chat(session, [user("a")])).status == 200
         told = [user("a"), assistant("reply 1"), {"role": "developer", "content": "be brief"}]
         assert (await site.chat(session, told)).status == 200
-        entry = site.service.find_entry(session.removeprefix("/sessions/"))
+        entry = site.find_entry(session.removeprefix("/sessions/"))
         assert [turn.parent for turn in entry.session.forest.turns] == [None, 0]
 
 

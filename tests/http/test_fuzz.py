@@ -154,7 +154,7 @@ def read_delivery(reply: Reply, dialect: str) -> str | None:
 
 
 def list_recorded(agent: Agent) -> list[str]:
-    session = agent.site.service.find_entry(agent.session.removeprefix("/sessions/")).session
+    session = agent.site.find_entry(agent.session.removeprefix("/sessions/")).session
     return [turn.completion.response_id for turn in session.forest.turns]
 
 

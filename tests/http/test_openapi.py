@@ -24,7 +24,7 @@ async def read_document() -> dict[str, Any]:
 
 
 async def test_the_document_lists_the_table_of_routes() -> None:
-    rows = build_rows(build_kit().service)
+    rows = build_rows(build_kit().backend)
     served = {(method, row.path) for row in rows if row.operation for method in row.methods}
     assert list_documented(await read_document()) == served
 

@@ -30,7 +30,7 @@ from turnkeeper.http.openapi import describe_routes
 from turnkeeper.http.schemas import SCHEMAS
 from turnkeeper.testing.engine import ScriptedEngine
 
-DOCUMENT = describe_routes(build_rows(build_kit().service), version="0")
+DOCUMENT = describe_routes(build_rows(build_kit().backend), version="0")
 OPERATIONS = [(method.upper(), path) for path, found in DOCUMENT["paths"].items() for method in found]
 QUESTION = {"messages": [{"role": "user", "content": "a"}]}
 ASKED = {"input": "a"}
@@ -212,8 +212,8 @@ async def test_what_is_refused_before_it_is_read_fits_the_schema_of_errors(
 
 
 async def test_what_fails_for_want_of_an_engine_fits_the_schema_of_errors() -> None:
-    async with serving("http://127.0.0.1:1") as (url, service), aiohttp.ClientSession() as http:
-        site = Site(url=url, engine_url="", engine=ScriptedEngine(), service=service, http=http)
+    async with serving("http://127.0.0.1:1") as (url, parts), aiohttp.ClientSession() as http:
+        site = Site(url=url, engine_url="", engine=ScriptedEngine(), parts=parts, http=http)
         session = (await site.create()).removeprefix("/sessions/")
         for call in SUCCESSES:
             described = find_operation(call.method, call.path)
@@ -226,7 +226,7 @@ async def test_what_fails_for_want_of_an_engine_fits_the_schema_of_errors() -> N
 
 async def test_what_a_stopping_server_says_fits_its_schema() -> None:
     async with running_site() as site:
-        await site.service.drain()
+        await site.backend.lifecycle.drain()
         for call, status in (
             (Call(method="GET", path="/health"), 503),
             (Call(method="HEAD", path="/health"), 503),

@@ -128,7 +128,7 @@ async def test_half_a_body_is_given_up(header: bytes, sent: bytes) -> None:
             told = answer.body[answer.body.index(b"HTTP/1.1 408") :] if answer.status == 100 else b""
             assert answer.status == 408 or told
             assert key in orjson.loads(told.partition(b"\r\n\r\n")[2] or answer.body)
-        assert not site.service.find_entry(session.rpartition("/")[2]).in_flight
+        assert not site.find_entry(session.rpartition("/")[2]).in_flight
 
 
 async def test_a_body_that_goes_on_is_never_too_slow() -> None:

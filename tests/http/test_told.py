@@ -121,8 +121,8 @@ async def test_an_error_within_a_stream_shows_none(dialect: str) -> None:
 @asynccontextmanager
 async def without_engine(**options: Any) -> AsyncGenerator[tuple[Site, str]]:
     with unreachable_url() as nowhere:
-        async with serving(nowhere, **options) as (url, service), aiohttp.ClientSession() as http:
-            yield Site(url=url, engine_url=nowhere, engine=ScriptedEngine(), service=service, http=http), nowhere
+        async with serving(nowhere, **options) as (url, parts), aiohttp.ClientSession() as http:
+            yield Site(url=url, engine_url=nowhere, engine=ScriptedEngine(), parts=parts, http=http), nowhere
 
 
 async def test_an_engine_that_is_not_there_is_named_to_the_admin_and_the_log_alone(
@@ -195,10 +195,10 @@ async def test_a_passed_reply_that_is_hard_to_say_leaves_the_connection_sound(an
 
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
-        async with serving(f"http://127.0.0.1:{port}", api_key=ADMIN, engine="sglang") as (url, service):
+        async with serving(f"http://127.0.0.1:{port}", api_key=ADMIN, engine="sglang") as (url, parts):
             one = aiohttp.TCPConnector(limit=1)  # the next request meets what a reply has left behind
             async with aiohttp.ClientSession(connector=one) as http:
-                site = Site(url=url, engine_url="", engine=ScriptedEngine(), service=service, http=http)
+                site = Site(url=url, engine_url="", engine=ScriptedEngine(), parts=parts, http=http)
                 key = await open_key(site)
                 for who in (key, ADMIN):
                     reply = await site.call("GET", f"/sessions/{key.split('-')[1]}/version", x_api_key=who)

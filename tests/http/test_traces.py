@@ -67,7 +67,7 @@ class Client:
         reply = await self._site.call(call["method"], self._session + call["path"], body, **headers)
         assert reply.status == 200, reply.body
         if call["reply"] is not None:
-            forest = self._site.service.find_entry(self._session.removeprefix("/sessions/")).session.forest
+            forest = self._site.find_entry(self._session.removeprefix("/sessions/")).session.forest
             shown = forest.turns[-1].completion.message.get("tool_calls", ())
             given = call["reply"].get("tool_calls") or ()
             self._shown |= {old["id"]: new["id"] for old, new in zip(given, shown, strict=True)}
@@ -107,7 +107,7 @@ async def test_a_real_chat_template_takes_what_the_client_sends(name: str, famil
         client = Client(site, session)
         for call in trace["turns"]:
             await client.replay(call)
-        forest = site.service.find_entry(session.removeprefix("/sessions/")).session.forest
+        forest = site.find_entry(session.removeprefix("/sessions/")).session.forest
         calls = [request.json for request in site.engine.requests if "input_ids" in request.json]
     assert [turn.parent for turn in forest.turns] == PARENTS[name]
     for turn, call in zip(forest.turns, calls, strict=True):

@@ -71,7 +71,7 @@ class World:
 
     session: Session
     renderer: Renderer
-    draw_bytes: Callable[[int], bytes]
+    token_bytes: Callable[[int], bytes]
     lines: list[Line] = field(default_factory=lambda: [Line()])
     open: list[tuple[PendingTurn, Line]] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
@@ -99,7 +99,7 @@ class World:
     def land(self, place: int, given_ids: list[str], is_kept: bool) -> None:
         """The engine's reply, recorded or lost."""
         pending, line = self.open.pop(place)
-        named = self.session.name_calls(pending, calling(given_ids, f"reply {pending.number}"), self.draw_bytes)
+        named = self.session.name_calls(pending, calling(given_ids, f"reply {pending.number}"), self.token_bytes)
         shown = list_ids([named.message])
         assert all(shown)
         assert not set(shown) & {each for carried in self.carried.values() for each in carried}
@@ -146,7 +146,7 @@ def test_shown_ids_are_distinct_and_prompts_hold_sampled_ones(family: str, data:
     world = World(
         session=Session.open(Tree(), matcher=matcher),
         renderer=standin(family),
-        draw_bytes=lambda size: next(serial).to_bytes(size, "big"),
+        token_bytes=lambda size: next(serial).to_bytes(size, "big"),
     )
     for number in range(data.draw(st.integers(1, 10))):
         line = data.draw(st.sampled_from(world.lines))

@@ -99,7 +99,7 @@ class Play:
             await self.create(number)
 
     def list_entries(self) -> list[SessionEntry]:
-        return [self.kit.service.find_entry(each) for each in self.sessions]
+        return [self.kit.find_entry(each) for each in self.sessions]
 
 
 ACTS: tuple[Callable[[Play, int], Any], ...] = (
@@ -132,7 +132,7 @@ def test_a_sessions_account_is_the_sum_of_its_parts(acts: list[tuple[Callable[[P
     async def run() -> None:
         kit = build_kit(use_session_server="v2", on_abort="resume")
         first = kit.create()
-        play = Play(kit=kit, account=kit.service.find_entry(first).memory, sessions={first: []})
+        play = Play(kit=kit, account=kit.find_entry(first).memory, sessions={first: []})
         for act, number in acts:
             with contextlib.suppress(TurnkeeperError):  # such as a request that ends with an assistant message
                 await act(play, number)
@@ -186,7 +186,7 @@ GROWING: dict[str, tuple[Part, JsonObject]] = {
 async def test_what_an_agent_sends_makes_the_account_grow(part: Part, fields: JsonObject) -> None:
     kit = build_kit()
     session_id = kit.create()
-    entry = kit.service.find_entry(session_id)
+    entry = kit.find_entry(session_id)
     before, used = entry.held[part], entry.memory.used_bytes
     await kit.say(session_id, **{"messages": [user("hi")], **fields})
     assert entry.held[part] - before >= SIZE
@@ -197,7 +197,7 @@ async def test_what_an_agent_sends_makes_the_account_grow(part: Part, fields: Js
 
 async def test_what_a_trainer_sends_makes_the_account_grow() -> None:
     kit = build_kit()
-    entry = kit.service.find_entry(kit.create(metadata={"task": BIG}))
+    entry = kit.find_entry(kit.create(metadata={"task": BIG}))
     assert entry.held[Part.SETTINGS] >= SIZE
 
 
@@ -205,7 +205,7 @@ async def test_a_request_in_flight_counts_until_it_ends() -> None:
     kit = build_kit()
     session_id = kit.create()
     turn = await kit.begin(session_id, [user(BIG)])
-    entry = kit.service.find_entry(session_id)
+    entry = kit.find_entry(session_id)
     assert entry.held[Part.IN_FLIGHT] >= SIZE
     kit.engine.answer()
     await turn.read()
@@ -218,7 +218,7 @@ async def test_joined_paths_and_differences_count_once_they_are_there() -> None:
     said = [user("a"), {"role": "assistant", "content": "  <think>b" * 500}, user("c")]
     await kit.say(session_id, said)
     await kit.service.collect(session_id)
-    entry = kit.service.find_entry(session_id)
+    entry = kit.find_entry(session_id)
     assert entry.held[Part.PATHS] >= 4 * entry.session.forest.turns[-1].path_tokens
     assert entry.held[Part.MISMATCHES] > 0
 
@@ -226,7 +226,7 @@ async def test_joined_paths_and_differences_count_once_they_are_there() -> None:
 async def test_calls_that_are_given_up_count() -> None:
     kit = build_kit()
     session_id = kit.create()
-    entry = kit.service.find_entry(session_id)
+    entry = kit.find_entry(session_id)
     before = entry.held[Part.EVENTS]
     for number in range(10):
         await (await kit.begin(session_id, [user(str(number))])).hang_up()

@@ -11,7 +11,7 @@ import pytest
 
 from servicekit import get_renderer
 from turnkeeper.rendering import Tokenizer
-from turnkeeper.server.build import find_vocabulary_size
+from turnkeeper.server.engines import find_vocabulary_size
 
 SIZE = get_renderer().tokenizer.id_limit
 CONFIGS: dict[str, tuple[Any, int]] = {

@@ -17,7 +17,7 @@ from turnkeeper.errors import EngineError
 from turnkeeper.fleet import EngineMonitor
 from turnkeeper.fleet.controller import EngineController
 from turnkeeper.generation import Gate
-from turnkeeper.server.build import call_engines
+from turnkeeper.server.engines import call_engines
 from turnkeeper.service.control import EngineControl
 from turnkeeper.testing.clock import ManualClock
 from turnkeeper.testing.engine import ScriptedEngine

@@ -22,7 +22,7 @@ ASK = [user("a")]
 
 
 async def begin_drain(kit: Kit) -> "asyncio.Task[None]":
-    task = asyncio.create_task(kit.service.drain())
+    task = asyncio.create_task(kit.backend.lifecycle.drain())
     await settle()
     return task
 
@@ -117,13 +117,13 @@ async def test_without_anything_to_collect_the_drain_is_over_at_once(unused: int
         kit.create()
     drain = await begin_drain(kit)
     assert drain.done()
-    assert kit.service.is_draining
-    assert kit.service.describe_health()["status"] == "draining"
+    assert kit.backend.health.is_draining
+    assert kit.backend.health.describe()["status"] == "draining"
 
 
 async def test_a_request_that_is_being_answered_is_waited_for() -> None:
     kit = build_kit()
-    with kit.service.count_request():
+    with kit.backend.requests.count():
         drain = await begin_drain(kit)
         assert not await end_drain(kit, drain)
     assert await end_drain(kit, drain)
@@ -139,7 +139,7 @@ async def test_the_drain_timeout_ends_it(timeout_s: float) -> None:
     assert drain.done() is (timeout_s == 0)
     await kit.clock.advance(LOOK_S * 2)
     assert drain.done()
-    kit.service.end_turns()
+    kit.backend.lifecycle.end_turns()
     with pytest.raises(SessionClosedError, match="the server is stopping"):
         await turn.waiting
     assert kit.look(session).in_flight == 0

@@ -27,7 +27,7 @@ from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.rendering.tokenization import Encoder, FallbackEncoder, RefusedTextError
 from turnkeeper.rendering.tokenization.fast_encoder import FastEncoder
-from turnkeeper.server.build import Outside, build_service
+from turnkeeper.server.build import Dependencies, build_parts
 from turnkeeper.service import encoding
 from turnkeeper.service.encoding import (
     COMPARE_INTERVAL_S,
@@ -197,23 +197,23 @@ def options() -> dict[str, object]:
 
 
 async def test_asked_for_by_name_it_serves_from_the_start(options: dict[str, object]) -> None:
-    service = build_service(resolve(load(options)))
-    assert service.describe_health()["tokenizer"] == "fastokens"
-    await service.close()
+    parts = build_parts(resolve(load(options)))
+    assert parts.backend.health.describe()["tokenizer"] == "fastokens"
+    await parts.backend.lifecycle.close()
 
 
 async def test_where_it_is_installed_it_takes_over_by_itself(options: dict[str, object]) -> None:
     clock = ManualClock()
-    outside = Outside(clock=clock, draw_bytes=bytes)
-    service = build_service(resolve(load({**options, "tokenizer_backend": "auto"})), outside=outside)
-    assert service.describe_health()["tokenizer"] == "tokenizers"
-    task = asyncio.create_task(service.encoders.run())
+    dependencies = Dependencies(clock=clock, token_bytes=bytes)
+    parts = build_parts(resolve(load({**options, "tokenizer_backend": "auto"})), dependencies=dependencies)
+    assert parts.backend.health.describe()["tokenizer"] == "tokenizers"
+    task = asyncio.create_task(parts.encoders.run())
     await clock.wait_for_sleepers(1)
     await clock.advance(LOAD_DELAY_S)
     await clock.wait_for_sleepers(1)
-    assert service.describe_health()["tokenizer"] == "fastokens"
+    assert parts.backend.health.describe()["tokenizer"] == "fastokens"
     task.cancel()
-    await service.close()
+    await parts.backend.lifecycle.close()
 
 
 async def test_asked_for_by_name_and_not_equal_is_refused(
@@ -223,7 +223,7 @@ async def test_asked_for_by_name_and_not_equal_is_refused(
         "turnkeeper.rendering.tokenization.fast_encoder.FastEncoder.encode", lambda self, text: freeze_ids([1])
     )
     with pytest.raises(ConfigError, match="fastokens is not used"):
-        build_service(resolve(load(options)))
+        build_parts(resolve(load(options)))
 
 
 async def play(before_turn: Callable[[int], None]) -> list[list[int]]:

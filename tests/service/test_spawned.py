@@ -59,7 +59,7 @@ async def fail_abort(kit: Kit) -> None:
 async def fail_look(kit: Kit) -> None:
     """Whoever asked for a look at the engines is gone when it fails."""
     make_odd(kit, True)
-    caller = asyncio.create_task(kit.service.look_at_engines())
+    caller = asyncio.create_task(kit.parts.monitor.poll())
     await asyncio.sleep(0)
     caller.cancel()
     await settle()
@@ -78,12 +78,12 @@ async def fail_relief(kit: Kit) -> None:
     """Rows cannot be moved to disk, and not because of the disk."""
     session = kit.create()
     await kit.say(session, ASK)
-    entry = kit.service.find_entry(session)
+    entry = kit.find_entry(session)
     entry.memory.used_bytes = 1 << 60
     entry.held[Part.ROWS] = 1
     kit.service.sweep()
     await kit.service.describe(session)
-    await kit.service.settle_memory()
+    await kit.parts.memory.settle()
     entry.memory.used_bytes = 0
     await settle()
 
@@ -98,7 +98,7 @@ async def fail_watch(kit: Kit) -> None:
         pass
 
     async with Exchange({"method": "GET", "path": "/", "headers": []}, receive, send) as exchange:
-        exchange.watch(kit.service.spawn)
+        exchange.watch(kit.backend.spawn)
         left = asyncio.Event()
         exchange.call_when_gone(left.set)
         await settle()
@@ -122,14 +122,14 @@ async def test_a_failure_is_logged_counted_and_shown(
     await fail(kit)
     assert kind in caplog.text
     assert "Traceback" in caplog.text
-    assert f'turnkeeper_task_failures_total{{task="{kind}"}} 1' in bytes(kit.service.metrics.render()).decode()
-    health: Any = kit.service.describe_health()
+    assert f'turnkeeper_task_failures_total{{task="{kind}"}} 1' in bytes(kit.backend.metrics.render()).decode()
+    health: Any = kit.backend.health.describe()
     shown = health["tasks"][kind]
     assert (shown["state"], shown["failures"]) == ("ended", 1)
     assert "nobody thought of it" in shown["error"]
     assert any(kind in problem for problem in health["problems"])
     await kit.clock.advance(SOUND_AFTER_S)
-    later: Any = kit.service.describe_health()
+    later: Any = kit.backend.health.describe()
     assert not any(kind in problem for problem in later["problems"])
     kit.engine.auto = "ok"
     make_odd(kit, False)
@@ -144,7 +144,7 @@ async def test_a_relief_that_fails_is_begun_again(
     failures = 0
     for _ in range(2):
         await fail_relief(kit)
-        health: Any = kit.service.describe_health()
+        health: Any = kit.backend.health.describe()
         assert health["tasks"]["memory_relief"]["failures"] > failures
         failures = health["tasks"]["memory_relief"]["failures"]
     assert "Traceback" in caplog.text
@@ -189,7 +189,7 @@ async def test_what_waited_for_a_recording_and_fails_does_not_fail_the_turn(capl
 
     kit = build_kit(store_turn=store)
     session = kit.create()
-    entry = kit.service.find_entry(session)
+    entry = kit.find_entry(session)
     turn = await kit.begin(session, ASK)
     kit.engine.answer(text="ok")
     await settle()
@@ -232,5 +232,5 @@ async def test_clients_of_a_turn_whose_task_failed_get_an_error(monkeypatch: pyt
     with pytest.raises(KeyError):
         await turn.waiting
     monkeypatch.undo()
-    health: Any = kit.service.describe_health()
+    health: Any = kit.backend.health.describe()
     assert health["tasks"]["turns"]["failures"] == 1

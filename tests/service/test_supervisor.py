@@ -133,12 +133,12 @@ class OddEngine(FakeEngine):
 async def test_health_names_a_watch_that_failed() -> None:
     OddEngine.probes = 0
     kit = build_kit(engine=OddEngine())
-    kit.service.start()
+    kit.backend.lifecycle.start()
     await settle()
-    health: Any = kit.service.describe_health()
+    health: Any = kit.backend.health.describe()
     assert any("engine_watch" in each for each in health["problems"])
     await kit.clock.advance(FIRST_PAUSE_S)
-    health = kit.service.describe_health()
+    health = kit.backend.health.describe()
     assert health["tasks"]["engine_watch"] == {"state": "running", "failures": 1, "error": "KeyError: 'workers'"}
     assert health["engines"]
-    await kit.service.close()
+    await kit.backend.lifecycle.close()

@@ -7,7 +7,7 @@ from turnkeeper.service.sessions import SessionEntry
 
 def get_entry(site: Site, session: str) -> SessionEntry:
     """What the server holds of a session."""
-    return site.service.find_entry(session.removeprefix("/sessions/"))
+    return site.find_entry(session.removeprefix("/sessions/"))
 
 
 async def check_sound(site: Site, session: str, *, turns: int) -> SampleBatch:

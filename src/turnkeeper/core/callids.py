@@ -21,7 +21,7 @@ from turnkeeper.core.turn import Turn
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.matching import Difference, DifferenceKind, NormalMessage
 
-DrawBytes: TypeAlias = Callable[[int], bytes]
+TokenBytes: TypeAlias = Callable[[int], bytes]
 """Gives so many random bytes."""
 
 
@@ -35,20 +35,20 @@ class NamedReply:
     """Shown id to sampled id, of each call whose own id was in use."""
 
 
-def name_calls(message: Message, is_used: Callable[[str], bool], draw_bytes: DrawBytes) -> NamedReply:
+def name_calls(message: Message, is_used: Callable[[str], bool], token_bytes: TokenBytes) -> NamedReply:
     """Give each call an id of its own: the engine's where it is not in use, else ``call_`` and 24 random hex digits.
 
     Args:
         message: the engine's, in canonical form.
         is_used: returns True for an id that is in use.
-        draw_bytes: where randomness comes from.
+        token_bytes: where randomness comes from.
     """
     calls: Sequence[JsonObject] = message.get("tool_calls") or ()
     names: dict[str, str] = {}
     for call in calls:
         given = str(call.get("id") or "")
         is_free = given and given not in names and not is_used(given)
-        names[given if is_free else f"call_{draw_bytes(12).hex()}"] = given
+        names[given if is_free else f"call_{token_bytes(12).hex()}"] = given
     sampled_ids = {name: given for name, given in names.items() if given and given != name}
     if all(call.get("id") == name for call, name in zip(calls, names, strict=True)):
         return NamedReply(message=message, sampled_ids=sampled_ids)

@@ -19,7 +19,7 @@ from turnkeeper.choices import OnToolsChange, OnTruncated
 from turnkeeper.core.accounting import DropReason, Ledger
 from turnkeeper.core.agent import find_sub_agent
 from turnkeeper.core.attach import Attach, Query, build_query, find_attach, read_appended
-from turnkeeper.core.callids import DrawBytes, HeldIds, NamedReply, list_ids, list_renames, name_calls
+from turnkeeper.core.callids import HeldIds, NamedReply, TokenBytes, list_ids, list_renames, name_calls
 from turnkeeper.core.cause import Cause, Explanation
 from turnkeeper.core.event import (
     Event,
@@ -165,19 +165,19 @@ class Session:
         self._begun += 1
         return pending
 
-    def name_calls(self, pending: PendingTurn, message: Message, draw_bytes: DrawBytes) -> NamedReply:
+    def name_calls(self, pending: PendingTurn, message: Message, token_bytes: TokenBytes) -> NamedReply:
         """Give the calls of a reply ids that nothing else in the session has, and hold those until the turn ends.
 
         Args:
             pending: what ``begin`` gave.
             message: the engine's, in canonical form.
-            draw_bytes: where randomness comes from.
+            token_bytes: where randomness comes from.
 
         Raises:
             ValueError: this pending turn was already committed or abandoned.
         """
         self._check_pending(pending)
-        named = name_calls(message, self.has_call_id, draw_bytes)
+        named = name_calls(message, self.has_call_id, token_bytes)
         self._held_ids.hold(pending.number, normalize(named.message).call_ids)
         return named
 

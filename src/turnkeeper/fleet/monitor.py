@@ -31,6 +31,7 @@ class EngineMonitor:
         *,
         interval_s: float = 2.0,
         fast_interval_s: float = 0.25,
+        on_poll: Callable[[tuple[EngineStatus, ...]], object] = lambda _: None,
         spawn: Spawn = spawn_alone,
     ) -> None:
         """Watch the engines behind ``engine``.
@@ -41,6 +42,7 @@ class EngineMonitor:
             clock: for the waits between looks.
             interval_s: between looks while all is quiet.
             fast_interval_s: between looks while the engines are paused, or a turn was aborted without a reason.
+            on_poll: called with what every look saw, once the gate knows of it.
             spawn: begins looks, which go on where a caller is cancelled.
         """
         self._engine = engine
@@ -48,6 +50,7 @@ class EngineMonitor:
         self._clock = clock
         self._interval_s = interval_s
         self._fast_interval_s = fast_interval_s
+        self._on_poll = on_poll
         self._spawn = spawn
         self._poll_often_until = 0.0
         self._wake = asyncio.Event()
@@ -61,8 +64,6 @@ class EngineMonitor:
         self._out_of_reach: set[str] = set()
         self.statuses: tuple[EngineStatus, ...] = ()
         """What the newest look saw; empty before the first."""
-        self.on_poll: Callable[[tuple[EngineStatus, ...]], object] = lambda _: None
-        """Told of every look, once the gate knows of it."""
 
     @property
     def state(self) -> EngineState:
@@ -95,7 +96,7 @@ class EngineMonitor:
                 self._gate.observe(status.url, is_paused=status.state is EngineState.PAUSED)
                 if status.weight_version is not None:
                     self.note_version(status.url, status.weight_version)
-        self.on_poll(statuses)
+        self._on_poll(statuses)
         return statuses
 
     def note_version(self, url: str, version: str) -> None:

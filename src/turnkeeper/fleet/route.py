@@ -100,7 +100,7 @@ class RouteChecker:
         self._clock = clock
         self._check = check
         self._times = times or RouteTimes()
-        self.on_result = on_result
+        self._on_result = on_result
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -158,7 +158,7 @@ class RouteChecker:
 
     def _note_result(self, route: Route, result: CheckResult) -> None:
         before, route.result = route.result, result
-        self.on_result(result)
+        self._on_result(result)
         if result.state is RouteState.UNFIT and result.reason != before.reason:
             logger.warning("%s is not fit for turns: %s", route.url, result.reason)
         elif before.state is RouteState.UNFIT and result.state is RouteState.SOUND:

@@ -22,6 +22,7 @@ from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.errors import RouteNotServedError
 from turnkeeper.headers import JSON_HEADERS
 from turnkeeper.http import operations
+from turnkeeper.http.backend import Backend
 from turnkeeper.http.endpoint import Endpoint, Handle, list_rights
 from turnkeeper.http.exchange import Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
@@ -30,7 +31,6 @@ from turnkeeper.http.openapi import Operation, describe_routes
 from turnkeeper.http.pages import ApiPages
 from turnkeeper.http.routes import Routes
 from turnkeeper.http.turns import TokenCountHandler, TurnHandler
-from turnkeeper.service.service import SessionService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +50,17 @@ class RouteRow:
         return self.app.rights
 
 
-def build_app(service: SessionService) -> Starlette:
-    """Build the ASGI application over a service; its lifespan starts and closes the service."""
+def build_app(backend: Backend) -> Starlette:
+    """Build the ASGI application over a backend; its lifespan starts and closes the backend."""
 
     @asynccontextmanager
     async def live(_: Starlette) -> AsyncGenerator[None]:
-        service.start()
+        backend.lifecycle.start()
         yield
-        await service.close()
+        await backend.lifecycle.close()
 
     app = Starlette(
-        routes=[Route(row.path, row.app, methods=list(row.methods)) for row in build_rows(service)],
+        routes=[Route(row.path, row.app, methods=list(row.methods)) for row in build_rows(backend)],
         lifespan=live,
         exception_handlers={HTTPException: answer_http_error},
     )
@@ -69,20 +69,20 @@ def build_app(service: SessionService) -> Starlette:
     return app
 
 
-def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
+def build_rows(backend: Backend) -> tuple[RouteRow, ...]:
     """Build the table of routes, in the order in which they are tried.
 
     The last one, the pass-through, takes whatever path of a session no other takes.
     """
-    routes = Routes(service)
-    described = _build_described_rows(service, routes)
+    routes = Routes(backend)
+    described = _build_described_rows(backend, routes)
     pages = ApiPages(describe_routes(described, version=__version__))
     return (
         *described,
-        _build_row(service, "GET", "/openapi.json", "Describe the routes in an OpenAPI document.", pages.show_document),
-        _build_row(service, "GET", "/docs", "Show that document as a page.", pages.show_page),
+        _build_row(backend, "GET", "/openapi.json", "Describe the routes in an OpenAPI document.", pages.show_document),
+        _build_row(backend, "GET", "/docs", "Show that document as a page.", pages.show_page),
         _build_row(
-            service,
+            backend,
             "GET POST PUT DELETE PATCH HEAD OPTIONS",
             "/sessions/{session_id}/{path:path}",
             "Pass a route of the list through to the session's engine.",
@@ -91,9 +91,9 @@ def build_rows(service: SessionService) -> tuple[RouteRow, ...]:
     )
 
 
-def _build_described_rows(service: SessionService, routes: Routes) -> tuple[RouteRow, ...]:
-    row = partial(_build_row, service)
-    turns = [row for dialect in DIALECTS for row in _build_turn_rows(service, dialect)]
+def _build_described_rows(backend: Backend, routes: Routes) -> tuple[RouteRow, ...]:
+    row = partial(_build_row, backend)
+    turns = [row for dialect in DIALECTS for row in _build_turn_rows(backend, dialect)]
     return (
         *turns,
         row("POST", "/sessions", "Open a session.", routes.create_session, operations.CREATE_SESSION),
@@ -113,7 +113,7 @@ def _build_described_rows(service: SessionService, routes: Routes) -> tuple[Rout
             routes.collect_samples,
             operations.COLLECT_SAMPLES,
         ),
-        *(row for prefix in ("/sessions/{session_id}", "") for row in _build_model_rows(service, prefix)),
+        *(row for prefix in ("/sessions/{session_id}", "") for row in _build_model_rows(backend, prefix)),
         row("GET HEAD", "/sessions/{session_id}/v1", "Answer a probe.", routes.probe, operations.PROBE),
         row("GET HEAD", "/sessions/{session_id}/", "Answer a probe.", routes.probe, operations.PROBE),
         row("GET HEAD", "/sessions/{session_id}/api/hello", "Answer a probe.", routes.probe, operations.PROBE),
@@ -135,7 +135,7 @@ def _build_described_rows(service: SessionService, routes: Routes) -> tuple[Rout
 
 
 def _build_row(
-    service: SessionService,
+    backend: Backend,
     methods: str,
     path: str,
     summary: str,
@@ -145,13 +145,13 @@ def _build_row(
     choose_dialect: Callable[[Mapping[str, str]], Dialect] | None = None,
 ) -> RouteRow:
     names = tuple(methods.split())
-    app = Endpoint(service=service, rights=list_rights(names, path), handle=handle, choose_dialect=choose_dialect)
+    app = Endpoint(backend=backend, rights=list_rights(names, path), handle=handle, choose_dialect=choose_dialect)
     return RouteRow(methods=names, path=path, summary=summary, app=app, operation=operation)
 
 
-def _build_model_rows(service: SessionService, prefix: str) -> tuple[RouteRow, ...]:
-    path, handle, show = f"{prefix}/v1/models", ModelsHandler(service).answer, "Show a model, whatever its name."
-    row = partial(_build_row, service, "GET HEAD", handle=handle, choose_dialect=choose_dialect)
+def _build_model_rows(backend: Backend, prefix: str) -> tuple[RouteRow, ...]:
+    path, handle, show = f"{prefix}/v1/models", ModelsHandler(backend).answer, "Show a model, whatever its name."
+    row = partial(_build_row, backend, "GET HEAD", handle=handle, choose_dialect=choose_dialect)
     return (
         row(path, "List the models.", operation=operations.LIST_MODELS),
         row(f"{path}/{{model_id}}", show, operation=operations.GET_MODEL),
@@ -160,9 +160,9 @@ def _build_model_rows(service: SessionService, prefix: str) -> tuple[RouteRow, .
     )
 
 
-def _build_turn_rows(service: SessionService, dialect: Dialect) -> Iterator[RouteRow]:
-    row = partial(_build_row, service, "POST", choose_dialect=lambda _: dialect)
-    take, count = TurnHandler(service, dialect).answer, TokenCountHandler(service, dialect).answer
+def _build_turn_rows(backend: Backend, dialect: Dialect) -> Iterator[RouteRow]:
+    row = partial(_build_row, backend, "POST", choose_dialect=lambda _: dialect)
+    take, count = TurnHandler(backend, dialect).answer, TokenCountHandler(backend, dialect).answer
     for prefix in ("/sessions/{session_id}", ""):
         summary = f"Take a turn ({dialect.name})."
         yield row(f"{prefix}/{dialect.path}", summary, take, operations.describe_turn(dialect))

@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from turnkeeper.access import Right, authorize, find_right
 from turnkeeper.dialects import Dialect
+from turnkeeper.http.backend import Backend
 from turnkeeper.http.exchange import Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.headers import list_session_keys
-from turnkeeper.service.service import SessionService
 
 Handle: TypeAlias = Callable[[Exchange], Awaitable[None]]
 
@@ -23,7 +23,7 @@ Handle: TypeAlias = Callable[[Exchange], Awaitable[None]]
 class Endpoint:
     """A handler, and the rights that a caller needs to reach it."""
 
-    service: SessionService
+    backend: Backend
     rights: Mapping[str, Right]
     """The right that each of its methods requires."""
     handle: Handle
@@ -34,10 +34,10 @@ class Endpoint:
         """Serve one request."""
         async with Exchange(scope, receive, send) as exchange:
             dialect = self.choose_dialect(exchange.headers) if self.choose_dialect else None
-            await answer_or_explain(exchange, self._answer, dialect, self.service.count_error)
+            await answer_or_explain(exchange, self._answer, dialect, self.backend.metrics.record_error)
 
     async def _answer(self, exchange: Exchange) -> None:
-        exchange.caller = self.service.identify(list_session_keys(exchange.headers))
+        exchange.caller = self.backend.sessions.identify(list_session_keys(exchange.headers))
         authorize(self.rights[exchange.method], exchange.caller, exchange.path_params.get("session_id"))
         await self.handle(exchange)
 

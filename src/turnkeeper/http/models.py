@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from turnkeeper.dialects import CHAT, MESSAGES, Dialect
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.http.backend import Backend
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.service.service import SessionService
 
 ANTHROPIC_HEADER = "anthropic-version"
 """The header that Anthropic's clients send with every request, and no other client does."""
@@ -28,18 +28,18 @@ _EPOCH = "1970-01-01T00:00:00Z"
 class ModelsHandler:
     """Lists the models, or shows the one that the path names."""
 
-    service: SessionService
+    backend: Backend
 
     async def answer(self, exchange: Exchange) -> None:
         """Answer one request."""
         session_id, name = (exchange.path_params.get(key) for key in ("session_id", "model_id"))
         if session_id is not None:
-            self.service.get_turn_session_id(session_id)
+            self.backend.sessions.get_turn_session_id(session_id)
         is_anthropic = choose_dialect(exchange.headers) is MESSAGES
         if name is not None:
             shown = render_anthropic_model(name) if is_anthropic else render_openai_model(name)
         else:
-            names = self.service.model_names
+            names = self.backend.options.model_names
             shown = render_anthropic_list(names) if is_anthropic else render_openai_list(names)
         await exchange.respond(200, encode_json(shown), JSON_HEADERS)
 

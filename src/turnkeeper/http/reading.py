@@ -16,9 +16,9 @@ from typing import TypeVar
 from turnkeeper.core.attach import Query, build_query
 from turnkeeper.dialects import AgentCall, Dialect, ParseContext
 from turnkeeper.dialects.jsonbody import LARGE_BYTES, parse_object, parse_optional_object
+from turnkeeper.http.backend import HttpOptions
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.service.service import SessionService
 
 Result = TypeVar("Result")
 
@@ -36,7 +36,7 @@ class ReadCall:
 
 
 async def read_call(
-    exchange: Exchange, service: SessionService, dialect: Dialect, build_context: Callable[[], ParseContext]
+    exchange: Exchange, options: HttpOptions, dialect: Dialect, build_context: Callable[[], ParseContext]
 ) -> ReadCall:
     """Receive and read what an agent sends: a turn, or a request to count its tokens.
 
@@ -44,35 +44,34 @@ async def read_call(
         BodyTooLargeError: it is over the limit.
         RequestError: it is malformed.
     """
-    body = await receive_turn_body(exchange, service)
+    body = await receive_turn_body(exchange, options)
     context = build_context()
     if len(body) <= LARGE_BYTES:
         return ReadCall(call=dialect.parse_request(parse_object(body), context))
     return await _work_apart(partial(_read_large, dialect, body, context))
 
 
-async def read_control_object(exchange: Exchange, service: SessionService) -> JsonObject:
+async def read_control_object(exchange: Exchange, options: HttpOptions) -> JsonObject:
     """Receive and read a body of the control plane, which may be left out.
 
     Raises:
         BodyTooLargeError: it is over the limit.
         RequestError: it is no JSON object.
     """
-    body = await exchange.read_body(service.config.limits.max_body_bytes)
+    body = await exchange.read_body(options.max_body_bytes)
     if len(body) <= LARGE_BYTES:
         return parse_optional_object(body)
     return await _work_apart(partial(parse_optional_object, body))
 
 
-async def receive_turn_body(exchange: Exchange, service: SessionService) -> bytes:
+async def receive_turn_body(exchange: Exchange, options: HttpOptions) -> bytes:
     """Receive what an agent sends.
 
     Raises:
         BodyTooLargeError: it is over the limit.
     """
-    limits = service.config.limits
-    limit_bytes = min(limits.max_turn_body_bytes, limits.max_body_bytes)
-    option = "--max-turn-body-bytes" if limit_bytes == limits.max_turn_body_bytes else "--max-body-bytes"
+    limit_bytes = min(options.max_turn_body_bytes, options.max_body_bytes)
+    option = "--max-turn-body-bytes" if limit_bytes == options.max_turn_body_bytes else "--max-body-bytes"
     return await exchange.read_body(limit_bytes, option)
 
 

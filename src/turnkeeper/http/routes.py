@@ -1,6 +1,6 @@
 """The routes that are served beside turns, one handler each: sessions, samples, probes, engines, pass-through.
 
-A handler parses, calls the service and renders; what it raises becomes a response in one place.
+A handler parses, calls the backend and renders; what it raises becomes a response in one place.
 """
 
 from urllib.parse import parse_qs, quote
@@ -9,29 +9,30 @@ from turnkeeper.access import refuse_reward
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.engines import RelayRequest
 from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.http.backend import Backend
 from turnkeeper.http.bodies import MAX_PAGE, parse_forward, parse_page_size, parse_pause_request, parse_samples_request
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.reading import read_control_object, receive_turn_body
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.metrics.metrics import CONTENT_TYPE
-from turnkeeper.passthrough import OpenRoute, find_passage, parse_open_route
-from turnkeeper.service.service import SessionService
+from turnkeeper.passthrough import find_passage
 from turnkeeper.service.sessions import parse_new_session
 
 SAMPLES_HEADERS = {"content-type": "application/octet-stream"}
 
 
 class Routes:
-    """The handlers over one service."""
+    """The handlers over one backend."""
 
-    def __init__(self, service: SessionService) -> None:
-        self._service = service
-        self._opened: frozenset[OpenRoute] = frozenset(map(parse_open_route, service.config.server.pass_through))
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._sessions = backend.sessions
+        self._options = backend.options
 
     async def create_session(self, exchange: Exchange) -> None:
         """Answer ``POST /sessions``."""
         new = parse_new_session(await self._read_object(exchange))
-        created = self._service.create(new)
+        created = self._sessions.create(new)
         await _send_json(exchange, {"session_id": created.id} | ({"key": created.key} if created.key else {}))
 
     async def list_sessions(self, exchange: Exchange) -> None:
@@ -39,32 +40,32 @@ class Routes:
         query = parse_qs(exchange.query)
         limit = parse_page_size(query.get("limit", [str(MAX_PAGE)])[-1])
         after = query.get("after", [None])[-1]
-        await _send_json(exchange, self._service.list_sessions(after=after, limit=limit))
+        await _send_json(exchange, self._sessions.list_sessions(after=after, limit=limit))
 
     async def get_session(self, exchange: Exchange) -> None:
         """Answer ``GET /sessions/{id}``; ``HEAD`` tells whether there is such a session."""
         session_id = exchange.path_params["session_id"]
         if exchange.method == "HEAD":
-            self._service.get_session_id(session_id)
+            self._sessions.get_session_id(session_id)
             await exchange.respond(200)
             return
         with_rows = parse_qs(exchange.query).get("rows", ["0"])[-1] in ("1", "true")
         is_admin = exchange.caller.is_admin
-        body = await self._service.describe(session_id, with_rows=with_rows, is_admin=is_admin)
+        body = await self._sessions.describe(session_id, with_rows=with_rows, is_admin=is_admin)
         await exchange.respond(200, body, JSON_HEADERS)
 
     async def delete_session(self, exchange: Exchange) -> None:
         """Answer ``DELETE /sessions/{id}``."""
-        self._service.delete(exchange.path_params["session_id"])
+        self._sessions.delete(exchange.path_params["session_id"])
         await exchange.respond(204)
 
     async def collect_samples(self, exchange: Exchange) -> None:
         """Answer ``POST /sessions/{id}/samples``."""
-        session_id = self._service.get_session_id(exchange.path_params["session_id"])  # before the body is read
+        session_id = self._sessions.get_session_id(exchange.path_params["session_id"])  # before the body is read
         request = parse_samples_request(await self._read_object(exchange))
         if request.has_reward:
             refuse_reward(exchange.caller)
-        payload = await self._service.collect(
+        payload = await self._sessions.collect(
             session_id, max_seq_len=request.max_seq_len, agent_metadata=request.metadata, rewards=request.rewards
         )
         await exchange.start(200, {**SAMPLES_HEADERS, "content-length": str(payload.size_bytes)}.items())
@@ -74,24 +75,25 @@ class Routes:
 
     async def relay(self, exchange: Exchange) -> None:
         """Pass any other route of a session through to its engine."""
-        session_id = self._service.get_session_id(exchange.path_params["session_id"])
+        session_id = self._sessions.get_session_id(exchange.path_params["session_id"])
         path = self._find_passage(exchange)  # before the body is read
         call = RelayRequest(
             method=exchange.method,
             path=quote(f"/{path}"),
             query=exchange.query,
             headers=exchange.header_items,
-            body=await receive_turn_body(exchange, self._service),
+            body=await receive_turn_body(exchange, self._options),
             session_id=session_id,
         )
-        with self._service.count_request():
-            reply = await self._service.relay(session_id, call, is_admin=exchange.caller.is_admin)
+        with self._backend.requests.count():
+            reply = await self._backend.relay.send(session_id, call, is_admin=exchange.caller.is_admin)
         await exchange.respond(reply.status, reply.body, dict(reply.headers))
 
     def _find_passage(self, exchange: Exchange) -> str:
-        allow_unrecorded = self._service.config.server.allow_unrecorded
-        path = exchange.path_params["path"]
-        return find_passage(exchange.method, path, opened=self._opened, allow_unrecorded=allow_unrecorded)
+        options, path = self._options, exchange.path_params["path"]
+        return find_passage(
+            exchange.method, path, opened=options.pass_through, allow_unrecorded=options.allow_unrecorded
+        )
 
     async def probe(self, exchange: Exchange) -> None:
         """Answer ``GET`` and ``HEAD`` of the paths that clients probe before they begin."""
@@ -100,33 +102,33 @@ class Routes:
 
     async def health(self, exchange: Exchange) -> None:
         """Answer ``GET /health``: with a 503 while the server drains, so that load balancers send nothing new."""
-        status = 503 if self._service.is_draining else 200
-        await _send_json(exchange, self._service.describe_health(is_admin=exchange.caller.is_admin), status)
+        status = 503 if self._backend.health.is_draining else 200
+        await _send_json(exchange, self._backend.health.describe(is_admin=exchange.caller.is_admin), status)
 
     async def metrics(self, exchange: Exchange) -> None:
         """Answer ``GET /metrics``."""
-        await exchange.respond(200, self._service.metrics.render(), {"content-type": CONTENT_TYPE})
+        await exchange.respond(200, self._backend.metrics.render(), {"content-type": CONTENT_TYPE})
 
     async def pause_engines(self, exchange: Exchange) -> None:
         """Answer ``POST /engine/pause``."""
         request = parse_pause_request(await self._read_object(exchange))
-        await _send_json(exchange, await self._service.control.pause(request.mode, forward=request.forward))
+        await _send_json(exchange, await self._backend.control.pause(request.mode, forward=request.forward))
 
     async def continue_engines(self, exchange: Exchange) -> None:
         """Answer ``POST /engine/continue``."""
         forward = parse_forward(await self._read_object(exchange))
-        await _send_json(exchange, await self._service.control.resume(forward=forward))
+        await _send_json(exchange, await self._backend.control.resume(forward=forward))
 
     async def abort_turns(self, exchange: Exchange) -> None:
         """Answer ``POST /engine/abort``."""
-        await _send_json(exchange, {"sessions": self._service.abort_all()})
+        await _send_json(exchange, {"sessions": self._sessions.abort_all()})
 
     async def _read_object(self, exchange: Exchange) -> JsonObject:
-        return await read_control_object(exchange, self._service)
+        return await read_control_object(exchange, self._options)
 
     def _check_session(self, exchange: Exchange) -> None:
         if "session_id" in exchange.path_params:
-            self._service.get_session_id(exchange.path_params["session_id"])
+            self._sessions.get_session_id(exchange.path_params["session_id"])
 
 
 async def _send_json(exchange: Exchange, value: JsonObject, status: int = 200) -> None:

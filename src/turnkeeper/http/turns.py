@@ -2,7 +2,7 @@
 
 ::
 
-    body -> dialect -> service.begin_turn -> (engine) -> reply rendered -> turn recorded -> bytes written -> confirmed
+    body -> dialect -> sessions.begin_turn -> (engine) -> reply rendered -> turn recorded -> bytes written -> confirmed
 
 Everything that can be refused without the engine is refused before a status line is sent. A stream's status line is
 held back for ``--stream-header-delay``: whatever fails before has its real status; heartbeats follow after it.
@@ -12,11 +12,13 @@ import contextlib
 from dataclasses import dataclass, replace
 from functools import partial
 
+from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.core.turn import TurnRequest
 from turnkeeper.dialects import AgentCall, Dialect, ParseContext, ReplyStream, StreamStart
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.errors import AuthenticationError, SessionNotFoundError
 from turnkeeper.headers import JSON_HEADERS, STREAM_HEADERS
+from turnkeeper.http.backend import Backend
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.failure import explain, tell_caller
 from turnkeeper.http.headers import read_marks, select_harness_headers, select_trace_headers
@@ -24,24 +26,29 @@ from turnkeeper.http.reading import read_call
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.turns import ClientGoneError, Waiter
 
+_RESPONSE_ID_BYTES = 16
+"""The random bytes of the id of a response."""
+
 
 @dataclass(frozen=True, slots=True)
 class TurnHandler:
     """Takes the turns of one dialect, with the session in the path or behind the key."""
 
-    service: SessionService
+    backend: Backend
     dialect: Dialect
 
     async def answer(self, exchange: Exchange) -> None:
         """Answer one request."""
-        session_id = find_session_id(exchange, self.service)
-        read = await read_call(exchange, self.service, self.dialect, partial(build_context, self.service, session_id))
+        session_id = find_session_id(exchange, self.backend.sessions)
+        read = await read_call(
+            exchange, self.backend.options, self.dialect, partial(build_context, self.backend, session_id)
+        )
         call = read.call
-        with self.service.count_request():  # a place is taken once the body is there, not while it comes
-            exchange.watch(self.service.spawn)
-            response_id = self.dialect.build_response_id(self.service.draw_hex())
+        with self.backend.requests.count():  # a place is taken once the body is there, not while it comes
+            exchange.watch(self.backend.spawn)
+            response_id = self.dialect.build_response_id(self.backend.token_bytes(_RESPONSE_ID_BYTES).hex())
             request = self._complete(call, exchange)
-            waiter = await self.service.begin_turn(session_id, request, response_id, read.query)
+            waiter = await self.backend.sessions.begin_turn(session_id, request, response_id, read.query)
             exchange.call_when_gone(waiter.hang_up)
             answer = self._stream if call.wants_stream else self._reply
             try:
@@ -71,8 +78,8 @@ class TurnHandler:
         )
         stream = call.open_stream(start)
         waiter.expect(stream.finish)
-        timeouts = self.service.config.timeouts
-        patience_s = timeouts.stream_header_delay_s
+        options = self.backend.options
+        patience_s = options.stream_header_delay_s
         while not waiter.is_over:
             text = await waiter.wait_for_text(patience_s)
             if waiter.is_over:
@@ -80,7 +87,7 @@ class TurnHandler:
             await _start_stream(exchange)
             events = stream.extend(reasoning=text.reasoning, content=text.content) if text else stream.heartbeat()
             await exchange.write(events)
-            patience_s = timeouts.stream_heartbeat_s
+            patience_s = options.stream_heartbeat_s
         await self._finish(exchange, stream, waiter)
 
     async def _finish(self, exchange: Exchange, stream: ReplyStream, waiter: Waiter) -> None:
@@ -90,7 +97,7 @@ class TurnHandler:
             if not exchange.is_started or isinstance(error, ClientGoneError):
                 raise
             explained = explain(error)
-            self.service.count_error(explained)
+            self.backend.metrics.record_error(explained)
             await exchange.finish(stream.fail(tell_caller(explained, exchange)))
             return
         with contextlib.suppress(ClientGoneError):  # the last part meets the closed connection as well
@@ -104,18 +111,18 @@ async def _start_stream(exchange: Exchange) -> None:
         await exchange.start(200, STREAM_HEADERS.items())
 
 
-def build_context(service: SessionService, session_id: str) -> ParseContext:
+def build_context(backend: Backend, session_id: str) -> ParseContext:
     """Gather what a dialect may know beyond the body."""
     return ParseContext(
-        decode_token=service.decode_token,
-        spell_token=service.spell_token,
-        forward_fields=service.config.engine.forward_field,
-        on_image=service.config.history.on_image,
-        find_reply=service.find_replies(session_id),
+        decode_token=lambda token_id: backend.tokenizer.decode(freeze_ids([token_id])),
+        spell_token=backend.tokenizer.spell,
+        forward_fields=backend.options.forward_fields,
+        on_image=backend.options.on_image,
+        find_reply=backend.sessions.find_replies(session_id),
     )
 
 
-def find_session_id(exchange: Exchange, service: SessionService) -> str:
+def find_session_id(exchange: Exchange, sessions: SessionService) -> str:
     """Find the session of a request: by its path, else by the session that its key opens, else by an id sent as a key.
 
     Raises:
@@ -124,13 +131,13 @@ def find_session_id(exchange: Exchange, service: SessionService) -> str:
     """
     session_id = exchange.path_params.get("session_id")
     if session_id is not None:
-        return service.get_turn_session_id(session_id)  # before the body is read
+        return sessions.get_turn_session_id(session_id)  # before the body is read
     if exchange.caller.grants:
         return exchange.caller.grants[0].session_id
     keys = exchange.caller.other_keys
     for key in keys:
         with contextlib.suppress(SessionNotFoundError):
-            return service.get_turn_session_id(key)
+            return sessions.get_turn_session_id(key)
     raise AuthenticationError(
         "the key names no session" if keys else "a key that names a session is missing",
         hint="send the session id as Authorization: Bearer or x-api-key",
@@ -141,12 +148,14 @@ def find_session_id(exchange: Exchange, service: SessionService) -> str:
 class TokenCountHandler:
     """Counts the tokens of the prompt that a turn would have, and changes nothing."""
 
-    service: SessionService
+    backend: Backend
     dialect: Dialect
 
     async def answer(self, exchange: Exchange) -> None:
         """Answer one request."""
-        session_id = find_session_id(exchange, self.service)
-        read = await read_call(exchange, self.service, self.dialect, partial(build_context, self.service, session_id))
-        count = await self.service.count_tokens(session_id, read.call.request, read.query)
+        session_id = find_session_id(exchange, self.backend.sessions)
+        read = await read_call(
+            exchange, self.backend.options, self.dialect, partial(build_context, self.backend, session_id)
+        )
+        count = await self.backend.sessions.count_tokens(session_id, read.call.request, read.query)
         await exchange.respond(200, encode_json({"input_tokens": count}), JSON_HEADERS)

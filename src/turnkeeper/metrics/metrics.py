@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from turnkeeper.core import Event, Ledger
 from turnkeeper.core.event import SessionOpened, TokensDropped, TurnCommitted
+from turnkeeper.errors import CapacityError, TurnkeeperError
 from turnkeeper.fields import FIELDS
 from turnkeeper.metrics.catalog import METRICS, MetricKind, MetricRow
 
@@ -87,6 +88,12 @@ class Metrics:
         self.count("turnkeeper_tokens_collected", fresh.trainable, fate="trainable")
         self.count("turnkeeper_tokens_collected", sum(fresh.masked.values()), fate="masked")
         self.count("turnkeeper_tokens_collected", sum(fresh.dropped.values()), fate="dropped")
+
+    def record_error(self, error: TurnkeeperError) -> None:
+        """Count a request that ended in an error, and the limit that it met."""
+        self.count("turnkeeper_errors", code=error.code)
+        if isinstance(error, CapacityError):
+            self.count("turnkeeper_limits_reached", limit=str(error.facts.get("limit")))
 
     def render(self) -> bytes:
         """Everything in the Prometheus text format."""

@@ -16,9 +16,9 @@ from turnkeeper.errors import ConfigError
 from turnkeeper.http.app import build_app
 from turnkeeper.http.door import Door
 from turnkeeper.http.protocol import HttpProtocol
-from turnkeeper.server.build import build_service
+from turnkeeper.server.build import ServerParts, build_parts
 from turnkeeper.service.encoding import limit_libraries, release_memory
-from turnkeeper.service.service import SessionService
+from turnkeeper.service.lifecycle import Lifecycle
 
 logger = logging.getLogger("turnkeeper")
 
@@ -43,9 +43,9 @@ class Server(uvicorn.Server):
     The first signal begins the drain; the server goes on listening until the drain is over or another signal comes.
     """
 
-    def __init__(self, config: uvicorn.Config, service: SessionService, on_ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._service = service
+        self._lifecycle = lifecycle
         self._on_ready = on_ready
         self._signals = 0
 
@@ -73,7 +73,7 @@ class Server(uvicorn.Server):
         await super().main_loop()
         draining.cancel()
         await asyncio.gather(draining, return_exceptions=True)
-        self._service.end_turns()
+        self._lifecycle.end_turns()
         asyncio.get_running_loop().call_later(LAST_RESPONSES_S, self._cut_connections)
 
     def _cut_connections(self) -> None:
@@ -84,7 +84,7 @@ class Server(uvicorn.Server):
 
     async def _drain(self) -> None:
         try:
-            await self._service.drain()
+            await self._lifecycle.drain()
         except Exception:
             logger.exception("the drain failed, and the server stops at once")
         self.should_exit = True
@@ -103,13 +103,13 @@ def serve(config: ResolvedConfig, *, worker: int = 0) -> None:
     for warning in config.warnings if worker == 0 else ():
         logger.warning("%s", warning)
     limit_libraries()
-    service = build_service(config)
+    parts = build_parts(config)
     listener = open_listener(config.server.session_server_ip, config.ports[worker])
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     server = Server(
-        build_uvicorn_config(build_app(service), build_door(service)),
-        service,
+        build_uvicorn_config(build_app(parts.backend), build_door(parts)),
+        parts.backend.lifecycle,
         lambda: _print_line(f"turnkeeper session server ready at http://{shown}:{port}"),
     )
     with listener:
@@ -124,12 +124,12 @@ def _print_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def build_door(service: SessionService) -> Door:
-    """What connections may take of a server."""
+def build_door(parts: ServerParts) -> Door:
+    """Build the limits of what connections may take of a server."""
     return Door(
-        read_timeout_s=service.config.timeouts.read_timeout_s,
-        max_peer_connections=service.config.limits.max_peer_connections,
-        on_error=service.count_error,
+        read_timeout_s=parts.config.timeouts.read_timeout_s,
+        max_peer_connections=parts.config.limits.max_peer_connections,
+        on_error=parts.backend.metrics.record_error,
     )
 
 

@@ -12,7 +12,7 @@ import sys
 
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.errors import ConfigError
-from turnkeeper.server.build import build_client, check_routes
+from turnkeeper.server.engines import build_client, check_routes
 from turnkeeper.server.group import read_task, run_group
 from turnkeeper.server.serve import serve
 

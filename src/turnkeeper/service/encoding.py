@@ -50,7 +50,15 @@ LoadEncoder = Callable[[], Encoder]
 class EncoderKeeper:
     """Decides which library encodes: one a server."""
 
-    def __init__(self, renderer: Renderer, load: LoadEncoder | None, *, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        renderer: Renderer,
+        load: LoadEncoder | None,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        from_the_start: bool = False,
+    ) -> None:
         """Keep the parts.
 
         Args:
@@ -58,6 +66,10 @@ class EncoderKeeper:
             load: loads the fast encoder; None where it is not to be used.
             clock: paces the comparisons.
             metrics: is told of each comparison.
+            from_the_start: whether the fast encoder is loaded here, rather than in the background by ``run``.
+
+        Raises:
+            ConfigError: the fast encoder is loaded here, and it cannot be loaded or gives other ids.
         """
         self._renderer = renderer
         self._tokenizer = renderer.tokenizer
@@ -70,13 +82,15 @@ class EncoderKeeper:
             metrics.watch(
                 "turnkeeper_tokenizer", lambda name=backend: float(self.serving is name), backend=str(backend)
             )
+        if from_the_start:
+            self._take_over()
 
     @property
     def serving(self) -> TokenizerBackend:
         """Which library encodes."""
         return TokenizerBackend.TOKENIZERS if self._fast is None else TokenizerBackend.FASTOKENS
 
-    def take_over(self) -> None:
+    def _take_over(self) -> None:
         """Load and check the fast encoder, and let it encode.
 
         Raises:
@@ -101,7 +115,7 @@ class EncoderKeeper:
         if self._load is not None:
             await self._clock.sleep(LOAD_DELAY_S)
             try:
-                await _run_apart(self.take_over)
+                await _run_apart(self._take_over)
             except ConfigError as error:
                 logger.warning("tokenizers goes on encoding: %s", error)
         pause_s = COMPARE_INTERVAL_S

@@ -1,42 +1,53 @@
-"""What ``GET /health`` says: how the server, its engines and background tasks are, and what is wrong. Pure."""
+"""What ``GET /health`` says: how the server, its engines and background tasks are, and what is wrong."""
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 
-from turnkeeper.config.resolve import ResolvedConfig
-from turnkeeper.engines import EngineState, EngineStatus
+from turnkeeper.engines import EngineStatus
+from turnkeeper.fleet import EngineMonitor
 from turnkeeper.fleet.check_result import UNCHECKED
 from turnkeeper.fleet.route import RouteChecker
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.service.drain import Drain
+from turnkeeper.service.encoding import EncoderKeeper
 from turnkeeper.service.supervisor import Supervisor
 
+OPEN_HEALTH = ("status", "session_server_instance_id", "engine")
+"""What a caller without an admin's key may know of a server with keys."""
 
-def describe_health(
-    config: ResolvedConfig,
-    state: EngineState,
-    statuses: Iterable[EngineStatus],
-    routes: RouteChecker | None,
-    supervisor: Supervisor,
-    *,
-    is_draining: bool,
-) -> JsonObject:
-    """The body of the answer.
 
-    Args:
-        config: the options.
-        state: of all engines in one word.
-        statuses: the newest look at them; none before the first.
-        routes: what is known of the routes; None where none is probed.
-        supervisor: owns the background tasks.
-        is_draining: whether the server was told to stop.
-    """
-    return {
-        "status": "draining" if is_draining else "ok",
-        "session_server_instance_id": config.instance_id,
-        "engine": str(state),
-        "engines": [_describe_engine(status, routes) for status in statuses],
-        "problems": [*(() if routes is None else routes.list_problems()), *supervisor.list_problems()],
-        "tasks": supervisor.describe(),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The parts of a server whose health is shown."""
+
+    instance_id: str
+    monitor: EngineMonitor
+    routes: RouteChecker | None
+    """What is known of the routes; None where none is probed."""
+    supervisor: Supervisor
+    """Owns the background tasks."""
+    encoders: EncoderKeeper
+    drain: Drain
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the server was told to stop."""
+        return self.drain.is_draining
+
+    def describe(self, *, is_admin: bool = True) -> JsonObject:
+        """Build the body of the answer; for others than the admin without addresses and problems."""
+        whole: JsonObject = {
+            "status": "draining" if self.is_draining else "ok",
+            "session_server_instance_id": self.instance_id,
+            "engine": str(self.monitor.state),
+            "engines": [_describe_engine(status, self.routes) for status in self.monitor.statuses],
+            "problems": [
+                *(() if self.routes is None else self.routes.list_problems()),
+                *self.supervisor.list_problems(),
+            ],
+            "tasks": self.supervisor.describe(),
+            "tokenizer": str(self.encoders.serving),
+        }
+        return whole if is_admin else {name: whole[name] for name in OPEN_HEALTH}
 
 
 def _describe_engine(status: EngineStatus, routes: RouteChecker | None) -> JsonObject:

@@ -25,7 +25,7 @@ async def collect(kit: Kit, session_id: str) -> SampleBatch:
 
 
 def read_metric(kit: Kit, sample: str) -> float:
-    found = re.search(rf"^{re.escape(sample)} (\S+)$", kit.service.metrics.render().decode(), re.MULTILINE)
+    found = re.search(rf"^{re.escape(sample)} (\S+)$", kit.backend.metrics.render().decode(), re.MULTILINE)
     return float(found[1]) if found else 0.0
 
 
@@ -140,7 +140,7 @@ async def test_collecting_changes_nothing() -> None:
 async def test_the_end_of_a_session_frees_everything(is_expired: bool) -> None:
     kit = build_kit()
     session_id = await play_everything(kit)
-    entry = kit.service.find_entry(session_id)
+    entry = kit.find_entry(session_id)
     assert entry.size_bytes > 0
     alive = [weakref.ref(entry.session), weakref.ref(entry.session.forest)]
     await kit.begin(session_id, [user("a"), assistant("first"), user("c")])
@@ -165,9 +165,9 @@ async def test_the_bytes_of_a_session_grow_with_its_turns() -> None:
     kit = build_kit()
     session_id = kit.create()
     await kit.say(session_id, [user("a")], "first")
-    small = kit.service.find_entry(session_id).size_bytes
+    small = kit.find_entry(session_id).size_bytes
     await kit.say(session_id, [user("a"), assistant("first"), user("b" * 10_000)])
-    assert kit.service.find_entry(session_id).size_bytes > small + 10_000
+    assert kit.find_entry(session_id).size_bytes > small + 10_000
 
 
 @pytest.mark.parametrize(("is_expired", "reason"), [(False, "deleted"), (True, "evicted")])

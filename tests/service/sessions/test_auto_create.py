@@ -62,7 +62,7 @@ async def test_a_session_does_not_stay_behind_its_refused_first_turn(why: str) -
         await kit.begin(SESSION, refused)
     assert kit.service.list_sessions()["sessions"] == []
     with pytest.raises(SessionNotFoundError):
-        kit.service.find_entry(SESSION)
+        kit.find_entry(SESSION)
     assert await kit.say(SESSION, [user("a")]) == "ok"  # and the name may be used
 
 
@@ -88,5 +88,5 @@ async def test_what_is_refused_leaves_no_memory_behind() -> None:
     for number in range(20):
         with pytest.raises(RequestError):
             await kit.begin(f"{number:032x}", [user("word " * 100)])
-    assert "turnkeeper_session_bytes 0.0" in bytes(kit.service.metrics.render()).decode()
-    assert "turnkeeper_sessions 0.0" in bytes(kit.service.metrics.render()).decode()
+    assert "turnkeeper_session_bytes 0.0" in bytes(kit.backend.metrics.render()).decode()
+    assert "turnkeeper_sessions 0.0" in bytes(kit.backend.metrics.render()).decode()

@@ -40,7 +40,7 @@ async def collect(kit: Kit, session_id: str) -> SampleBatch:
 
 def count(kit: Kit) -> float:
     found = re.search(
-        r"^turnkeeper_noncanonical_turns_total (\S+)$", kit.service.metrics.render().decode(), re.MULTILINE
+        r"^turnkeeper_noncanonical_turns_total (\S+)$", kit.backend.metrics.render().decode(), re.MULTILINE
     )
     assert found is not None
     return float(found[1])

@@ -57,8 +57,8 @@ async def test_rows_of_idle_sessions_move_to_disk_and_stay_what_they_were(tmp_pa
     session_id = kit.create()
     await kit.say(session_id, [user("a")], "first")
     before = await read_rows(kit, session_id)
-    await kit.service.settle_memory()
-    entry = kit.service.find_entry(session_id)
+    await kit.parts.memory.settle()
+    entry = kit.find_entry(session_id)
     assert entry.spilled_bytes == before.size
     assert os.listdir(tmp_path) == [], "the file has no name"
     assert np.array_equal(await read_rows(kit, session_id), before)
@@ -66,7 +66,7 @@ async def test_rows_of_idle_sessions_move_to_disk_and_stay_what_they_were(tmp_pa
     after = await read_rows(kit, session_id)
     assert np.array_equal(after[: len(before)], before)
     assert np.array_equal(after, build_rows(0, len(after)).experts_RLK)
-    assert f"turnkeeper_spilled_bytes {float(entry.spilled_bytes)}" in kit.service.metrics.render().decode()
+    assert f"turnkeeper_spilled_bytes {float(entry.spilled_bytes)}" in kit.backend.metrics.render().decode()
 
 
 async def test_new_sessions_are_refused_while_memory_is_short() -> None:
@@ -86,13 +86,13 @@ async def test_a_session_in_flight_is_left_alone() -> None:
     session_id = kit.create()
     await kit.say(session_id, [user("a")], "first")
     turn = await kit.begin(session_id, [user("a"), assistant("first"), user("b")])
-    await kit.service.settle_memory()
-    entry = kit.service.find_entry(session_id)
+    await kit.parts.memory.settle()
+    entry = kit.find_entry(session_id)
     assert entry.spilled_bytes == 0
     kit.engine.answer(text="second")
     await turn.read()
     await read_rows(kit, session_id)
-    await kit.service.settle_memory()
+    await kit.parts.memory.settle()
     assert entry.spilled_bytes > 0
 
 
@@ -100,8 +100,8 @@ async def test_a_folder_that_cannot_be_written_changes_nothing(tmp_path: Path) -
     kit = build_routing_kit(max_memory_bytes=1, spill_directory=str(tmp_path / "nowhere"))
     session_id = kit.create()
     await kit.say(session_id, [user("a")], "first")
-    await kit.service.settle_memory()
-    entry = kit.service.find_entry(session_id)
+    await kit.parts.memory.settle()
+    entry = kit.find_entry(session_id)
     assert entry.spilled_bytes == 0
     assert len(await read_rows(kit, session_id)) == entry.session.forest.turns[0].path_tokens - 1
 
@@ -123,11 +123,11 @@ async def test_a_session_that_ends_while_its_rows_move_leaves_the_account_at_not
     kit = build_routing_kit(max_memory_bytes=1)
     session_id = kit.create()
     await kit.say(session_id, [user("a")], "first")
-    account = kit.service.find_entry(session_id).memory
+    account = kit.find_entry(session_id).memory
     await read_rows(kit, session_id)
     await asyncio.sleep(0)  # the thread that writes the rows begins, and cannot have come back
     kit.service.delete(session_id)
-    await kit.service.settle_memory()
+    await kit.parts.memory.settle()
     assert (account.used_bytes, account.spilled_bytes, account.movable) == (0, 0, {})
 
 
@@ -137,7 +137,7 @@ async def test_relief_looks_only_at_sessions_with_rows_in_memory() -> None:
     for session_id in sessions:
         await kit.say(session_id, [user("a")], "first")
         await read_rows(kit, session_id)
-        await kit.service.settle_memory()
-    account = kit.service.find_entry(sessions[0]).memory
+        await kit.parts.memory.settle()
+    account = kit.find_entry(sessions[0]).memory
     assert account.movable == {}
-    assert account.spilled_bytes == sum(kit.service.find_entry(each).spilled_bytes for each in sessions)
+    assert account.spilled_bytes == sum(kit.find_entry(each).spilled_bytes for each in sessions)

@@ -44,7 +44,7 @@ async def test_fields_that_reached_no_engine_are_listed_and_counted() -> None:
     (record,) = (await describe(kit, session_id))["records"]
     assert record["request"]["temperature"] == 0.5
     assert not {"x_new", "stop_regex"} & set(record["request"])
-    counted = kit.service.metrics.render().decode()
+    counted = kit.backend.metrics.render().decode()
     assert 'turnkeeper_fields_dropped_total{field="x_new"} 1.0' in counted
     assert 'turnkeeper_fields_dropped_total{field="stop_regex"} 1.0' in counted
 
@@ -54,7 +54,7 @@ async def test_names_beyond_a_bound_are_counted_together() -> None:
     for number in range(4):
         invented = {f"invented_{number}_{each}": 1 for each in range(30)}
         await take_turn(kit, kit.create(), {**invented, "x" * 65: 1, 'evil"}\n': 1})
-    counted = [line for line in kit.service.metrics.render().decode().splitlines() if "_fields_dropped_total{" in line]
+    counted = [line for line in kit.backend.metrics.render().decode().splitlines() if "_fields_dropped_total{" in line]
     assert len(counted) == 51
     assert 'turnkeeper_fields_dropped_total{field="other"} 78.0' in counted
 

@@ -15,7 +15,7 @@ from turnkeeper.testing.clock import settle
 
 
 async def pause(kit: Kit) -> None:
-    await kit.service.control.pause(PauseMode.ABORT, forward=False)
+    await kit.backend.control.pause(PauseMode.ABORT, forward=False)
     await settle()
 
 
@@ -64,7 +64,7 @@ async def test_during_the_next_call_both_are_counted(on_abort: str) -> None:
     kit = build_kit(pause_generation_mode="abort", on_abort=on_abort)
     session_id = kit.create()
     turn = await begin_aborted_turn(kit, session_id)
-    await kit.service.control.resume(forward=False)
+    await kit.backend.control.resume(forward=False)
     await settle()
     assert len(kit.engine.waiting) == 1
     await leave(kit, turn)

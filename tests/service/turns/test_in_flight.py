@@ -77,7 +77,7 @@ async def begin_turn() -> TurnInFlight:
     kit = build_kit()
     session_id = kit.create()
     await kit.begin(session_id, [user("a")])
-    return kit.service.find_entry(session_id).in_flight[0]
+    return kit.find_entry(session_id).in_flight[0]
 
 
 def test_every_state_has_its_row() -> None:

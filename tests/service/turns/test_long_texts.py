@@ -88,7 +88,7 @@ async def test_a_text_that_is_far_too_long_is_refused_untokenized(
     assert turn.value.facts["prompt_tokens"] > LIMIT
     assert encoded == []
     assert len(kit.look(session_id).forest) == 1
-    assert not kit.service.find_entry(session_id).in_flight
+    assert not kit.find_entry(session_id).in_flight
 
 
 async def test_what_fits_to_the_token_is_taken() -> None:

@@ -53,7 +53,7 @@ async def test_a_rewritten_reply_is_counted_and_logged_and_the_engine_is_told_wh
     assert caplog.messages == [
         f"session {session_id}: the reply of turn 0 came back rewritten: keys_added, text_left_out"
     ]
-    shown = kit.service.metrics.render().decode()
+    shown = kit.backend.metrics.render().decode()
     for kind in ("keys_added", "text_left_out"):
         assert f'turnkeeper_rewritten_replies_total{{kind="{kind}"}} 1.0' in shown
     assert 'kind="values_changed"' not in shown
@@ -65,7 +65,7 @@ async def test_a_reply_that_comes_back_as_it_was_is_not_counted(caplog: pytest.L
     with caplog.at_level(logging.INFO, logger="turnkeeper.turns"):
         await kit.say(session_id, go_on(SAMPLED))
     assert caplog.messages == []
-    assert "turnkeeper_rewritten_replies_total{" not in kit.service.metrics.render().decode()
+    assert "turnkeeper_rewritten_replies_total{" not in kit.backend.metrics.render().decode()
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

@@ -169,7 +169,7 @@ async def test_a_prompt_over_the_limit_is_refused_without_an_engine_call(source:
         checkpoint_config={"max_position_embeddings": 12} if source == "checkpoint" else {},
         **({"max_seq_len": 12} if source == "option" else {}),
     )
-    await kit.service.look_at_engines()
+    await kit.parts.monitor.poll()
     session_id = kit.create(**({"max_seq_len": 12} if source == "session" else {}))
     with pytest.raises(ContextLengthError, match="maximum context length is 12 tokens") as caught:
         await kit.begin(session_id, [user("many words are here, far too many of them")])

@@ -1,6 +1,8 @@
 """Sessions as the service holds them: found by id, kept within limits, read and collected."""
 
+from turnkeeper.service.sessions.closing import close_session
 from turnkeeper.service.sessions.entry import MemoryAccount, SessionEntry
+from turnkeeper.service.sessions.factory import SessionFactory
 from turnkeeper.service.sessions.keys import KeptKey, KeyRing
 from turnkeeper.service.sessions.memory import MemoryKeeper
 from turnkeeper.service.sessions.publish import Publisher
@@ -17,7 +19,9 @@ __all__ = [
     "Publisher",
     "Registry",
     "SessionEntry",
+    "SessionFactory",
     "SessionReader",
+    "close_session",
     "parse_length",
     "parse_new_session",
 ]

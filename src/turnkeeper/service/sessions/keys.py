@@ -39,15 +39,15 @@ class IssuedKey:
 class KeyRing:
     """What the keys of a server open."""
 
-    def __init__(self, admin_keys: Iterable[str], draw_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, admin_keys: Iterable[str], token_bytes: Callable[[int], bytes]) -> None:
         """Take the admin's keys; where there is none, everybody is the admin.
 
         Args:
             admin_keys: in plain text.
-            draw_bytes: a source of randomness that nobody can guess.
+            token_bytes: a source of randomness that nobody can guess.
         """
-        self._draw_bytes = draw_bytes
-        self._hash_key = draw_bytes(_HASH_BYTES)
+        self._token_bytes = token_bytes
+        self._hash_key = token_bytes(_HASH_BYTES)
         self._admins = tuple(map(self._hash, admin_keys))
 
     @property
@@ -57,7 +57,7 @@ class KeyRing:
 
     def issue(self, grant: Grant) -> IssuedKey:
         """Make a key for a session."""
-        text = build_session_key(grant.session_id, self._draw_bytes(_SECRET_BYTES))
+        text = build_session_key(grant.session_id, self._token_bytes(_SECRET_BYTES))
         return IssuedKey(text=text, kept=KeptKey(hash=self._hash(text), grant=grant))
 
     def identify(self, keys: Iterable[str], find: Callable[[SessionId], KeptKey | None]) -> Caller:

@@ -1,7 +1,7 @@
 """Hands each event of each session, once and in order, to its readers: metrics, a store, a dashboard."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from turnkeeper.core import Event
@@ -16,12 +16,9 @@ Reader: TypeAlias = Callable[[SessionId, Event], None]
 class Publisher:
     """The one stream of events."""
 
-    def __init__(self) -> None:
-        self._readers: list[Reader] = []
-
-    def subscribe(self, reader: Reader) -> None:
-        """Hand this reader every event from now on."""
-        self._readers.append(reader)
+    def __init__(self, readers: Iterable[Reader] = ()) -> None:
+        """Hand every event to these readers."""
+        self._readers = tuple(readers)
 
     def publish(self, session_id: SessionId, event: Event) -> None:
         """Hand an event to every reader."""

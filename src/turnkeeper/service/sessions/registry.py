@@ -18,19 +18,26 @@ MAX_TOMBSTONES = 100_000
 class Registry:
     """Sessions by id. The clock's time comes in as an argument."""
 
-    def __init__(self, *, max_sessions: int, tombstone_ttl_s: float, draw_bytes: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        *,
+        max_sessions: int,
+        tombstone_ttl_s: float,
+        token_bytes: Callable[[int], bytes],
+        on_expire: Callable[[SessionEntry], None] = lambda _: None,
+    ) -> None:
         """Make an empty registry.
 
         Args:
             max_sessions: how many there may be at a time.
             tombstone_ttl_s: how long an expired session is remembered.
-            draw_bytes: a source of randomness that nobody can guess, such as ``secrets.token_bytes``.
+            token_bytes: a source of randomness that nobody can guess, such as ``secrets.token_bytes``.
+            on_expire: called with each session that expires, once it can no longer be found.
         """
         self._max_sessions = max_sessions
         self._tombstone_ttl_s = tombstone_ttl_s
-        self._draw_bytes = draw_bytes
-        self.on_expire: Callable[[SessionEntry], None] = _ignore
-        """Called with each session that expires, once it can no longer be found."""
+        self._token_bytes = token_bytes
+        self._on_expire = on_expire
         self._entries: dict[SessionId, SessionEntry] = {}
         self._tombstones: dict[SessionId, float] = {}
         self._deleted: dict[SessionId, float] = {}
@@ -43,14 +50,18 @@ class Registry:
         """All sessions, in the order of their creation."""
         return iter(self._entries.values())
 
-    def reserve(self, now: float) -> SessionId:
-        """A fresh id, once there is room for another session.
+    def count_turns(self) -> int:
+        """The number of turns in flight."""
+        return sum(len(entry.in_flight) for entry in self)
 
-        Raises:
-            CapacityError: as ``check_room``.
-        """
-        self.check_room(now)
-        return build_session_id(self._draw_bytes(16))
+    def count_held(self) -> int:
+        """The number of sessions with a turn, or something that may become one: an unused session holds nothing to
+        collect."""
+        return sum(len(entry.session.forest) > 0 or not entry.is_idle for entry in self)
+
+    def draw_id(self) -> SessionId:
+        """A fresh id that nobody can guess."""
+        return build_session_id(self._token_bytes(16))
 
     def check_room(self, now: float) -> None:
         """Refuse another session where there are enough.
@@ -140,14 +151,10 @@ class Registry:
     def _expire(self, entry: SessionEntry, now: float) -> None:
         del self._entries[entry.id]
         _bury(self._tombstones, entry.id, now)
-        self.on_expire(entry)
+        self._on_expire(entry)
 
 
 def _bury(graves: dict[SessionId, float], session_id: SessionId, now: float) -> None:
     graves[session_id] = now
     while len(graves) > MAX_TOMBSTONES:
         del graves[next(iter(graves))]
-
-
-def _ignore(_: SessionEntry) -> None:
-    """Nobody wants to know."""

@@ -22,7 +22,7 @@ from turnkeeper.core.session import Session
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import Completion, Turn, TurnRequest
 from turnkeeper.dialects.reply import build_reply
-from turnkeeper.errors import EngineTimeoutError, SessionClosedError, TurnkeeperError
+from turnkeeper.errors import EngineTimeoutError, SessionClosedError
 from turnkeeper.fleet import EngineMonitor
 from turnkeeper.generation import TurnOutcome, TurnRunner
 from turnkeeper.metrics import Metrics
@@ -62,7 +62,7 @@ class TurnService:
         monitor: EngineMonitor,
         renderer: Renderer,
         config: ResolvedConfig,
-        draw_bytes: Callable[[int], bytes],
+        token_bytes: Callable[[int], bytes],
         context_length: int | None,
         metrics: Metrics,
         drain: Drain,
@@ -73,7 +73,7 @@ class TurnService:
         self._monitor = monitor
         self._renderer = renderer
         self._config = config
-        self._draw_bytes = draw_bytes
+        self._token_bytes = token_bytes
         self._context_length = context_length
         self._metrics = metrics
         self._drain = drain
@@ -135,7 +135,7 @@ class TurnService:
         if outcome.aborted_tokens:
             turn.entry.drop(DropReason.ABORTED_PIECE, outcome.aborted_tokens)
         try:
-            named = turn.entry.session.name_calls(turn.pending, outcome.completion.message, self._draw_bytes)
+            named = turn.entry.session.name_calls(turn.pending, outcome.completion.message, self._token_bytes)
             completion = plan.name_completion(outcome.completion, named, turn.response_id)
             reply = build_reply(completion, plan.prompt_tokens)
             turn.hold(reply)
@@ -164,7 +164,7 @@ class TurnService:
             prompt,
             messages=self._renderer.place(pending.messages),
             session_id=entry.id,
-            rid=f"{entry.id[:8]}-{self._draw_bytes(12).hex()}",
+            rid=f"{entry.id[:8]}-{self._token_bytes(12).hex()}",
             limit_tokens=limit_tokens,
             is_evaluation=entry.settings.evaluation,
             config=self._config,
@@ -266,12 +266,7 @@ class TurnService:
         prompt = await render_prompt(self._renderer, pending, limit_tokens)
         return len(join_prompt(pending, prompt))
 
-    def abandon_all(self, entry: SessionEntry, reason: DropReason, error: TurnkeeperError) -> None:
-        """Give up everything that a session has in flight."""
-        for turn in tuple(entry.in_flight.values()):
-            turn.abandon(reason, error)
-
-    async def drain(self) -> None:
+    async def close(self) -> None:
         """Wait for every turn in flight, and until the engines were told of the abandoned ones."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,94 @@
+"""Makes sessions: with the server's options where whoever creates one chooses nothing, and only while there is room."""
+
+from turnkeeper.choices import HistoryKind, OnTruncated
+from turnkeeper.clock import Clock
+from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.core import HistoryPolicy, Linear, Session, Tree
+from turnkeeper.ids import SessionId
+from turnkeeper.matching import Matcher
+from turnkeeper.service.drain import Drain
+from turnkeeper.service.sessions.entry import SessionEntry
+from turnkeeper.service.sessions.memory import MemoryKeeper
+from turnkeeper.service.sessions.publish import Publisher
+from turnkeeper.service.sessions.registry import Registry
+from turnkeeper.service.sessions.settings import NewSession
+
+
+class SessionFactory:
+    """Opens sessions of one process."""
+
+    def __init__(
+        self,
+        *,
+        config: ResolvedConfig,
+        registry: Registry,
+        memory: MemoryKeeper,
+        drain: Drain,
+        matcher: Matcher,
+        publisher: Publisher,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._registry = registry
+        self._memory = memory
+        self._drain = drain
+        self._matcher = matcher
+        self._publisher = publisher
+        self._clock = clock
+
+    def check_room(self) -> None:
+        """Refuse another session while the server drains, memory is short or there are enough sessions.
+
+        Raises:
+            ServerDrainingError: the server is stopping.
+            CapacityError: a limit is reached; the error names the limit.
+        """
+        self._drain.check("sessions")
+        self._memory.check_room()
+        self._registry.check_room(self._clock.now())
+
+    def open(self, session_id: SessionId, new: NewSession) -> SessionEntry:
+        """Open a session under an id that no session has; ``check_room`` comes first."""
+        entry = SessionEntry(
+            id=session_id,
+            session=self.build_session(new),
+            settings=new,
+            clock=self._clock,
+            publisher=self._publisher,
+            created_at=self._clock.unix(),
+            used_at=self._clock.now(),
+            ttl_s=new.ttl_s or self._config.limits.session_ttl_s,
+            memory=self._memory.account,
+            limit_tokens=self.choose_limit(new),
+        )
+        self._registry.add(entry)
+        entry.publish()
+        return entry
+
+    def choose_limit(self, new: NewSession) -> int | None:
+        """The most tokens of a path, prompt and completion together; None for no limit."""
+        return new.max_seq_len or self._config.model.max_seq_len
+
+    def build_session(self, new: NewSession) -> Session:
+        """Build the pure session, which nothing refers to yet."""
+        return Session.open(
+            build_policy(new.history or self._config.history_kind, self._config, on_truncated=new.on_truncated),
+            matcher=self._matcher,
+            turn_limit=self._config.limits.max_session_turns,
+            at=self._clock.unix(),
+        )
+
+
+def build_policy(
+    kind: HistoryKind, config: ResolvedConfig, *, on_truncated: OnTruncated | None = None
+) -> HistoryPolicy:
+    """Build the history policy of a session of this kind; what the session does not choose is the server's choice."""
+    on_tools_change = config.get_on_tools_change(kind)
+    on_truncated = on_truncated or config.get_on_truncated(kind)
+    if kind is HistoryKind.TREE:
+        return Tree(on_tools_change=on_tools_change, on_truncated=on_truncated)
+    return Linear(
+        max_rollback=config.history.session_max_rollback,
+        on_tools_change=on_tools_change,
+        on_truncated=on_truncated,
+    )
