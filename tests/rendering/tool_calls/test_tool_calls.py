@@ -445,6 +445,9 @@ STRING_OR_NULL: tuple[Any, ...] = (
     {"anyOf": [{"$ref": "#/$defs/Name"}, {"type": "null"}]},
     {"oneOf": [{"allOf": [{"$ref": "#/$defs/Name"}, {"minLength": 1}]}, {"const": None}]},
     {"type": "string", "nullable": True},
+    {"type": "STRING", "nullable": True},
+    {"anyOf": [{"type": "String"}, {"type": "NULL"}]},
+    {"type": ["STR", "Null"]},
 )
 
 
@@ -482,6 +485,7 @@ SPELLED: dict[str, tuple[Any, str, Any]] = {
     "python's truth": ({"type": ["string", "boolean"]}, "True", True),
     "a truth where a number is": ({"type": ["string", "number"]}, "True", "True"),
     "a number": ({"type": "integer"}, " 7 ", 7),
+    "a number in another case": ({"type": ["STRING", "INTEGER"]}, "7", 7),
     "no number where one is": ({"type": "integer"}, "seven", "seven"),
     "unknown": ({}, "7", 7),
     "unknown words": ({}, "seven", "seven"),

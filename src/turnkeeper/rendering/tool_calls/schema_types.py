@@ -1,8 +1,9 @@
 """The JSON types that the schema of a tool allows for a parameter.
 
 Formats that spell parameters as tags do not quote strings, so the schema tells whether ``1`` is a number or a text.
-Types follow from ``type``, ``enum`` and ``const``, from ``anyOf``, ``oneOf`` and ``allOf`` around each other, from
-``$ref`` to a definition and from OpenAPI's ``nullable``. None stands for types of which the schema says nothing.
+Types follow from ``type`` in any case (Google's schemas say ``STRING``), from ``enum`` and ``const``, from ``anyOf``,
+``oneOf`` and ``allOf`` around each other, from ``$ref`` to a definition and from OpenAPI's ``nullable``. None stands
+for types of which the schema says nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -123,7 +124,7 @@ def _parse_types(schema: Any, root: JsonObject, known: dict[str, Types], depth: 
 
 def _parse_named(given: Any) -> Types:
     names = given if is_array(given) else [given]
-    return _join([_NAMES.get(name) if isinstance(name, str) else None for name in names])
+    return _join([_NAMES.get(name.lower()) if isinstance(name, str) else None for name in names])
 
 
 def _parse_values(schema: JsonObject) -> Types:
