@@ -8,6 +8,8 @@
    line before a chunk. Trailers are no headers, whatever they say.
 5. One address has a limit of connections: one more is told so and closed, and a place becomes free with each that ends.
 6. What is refused is counted by its code.
+7. A request whose connection brings something bad behind it is answered all the same, and its answer is the last one.
+   One that waits for its answer with another behind it sees its client leave.
 """
 
 import asyncio
@@ -249,6 +251,60 @@ async def test_trailers_are_no_headers(trailer: bytes, is_at_once: bool) -> None
             answer = await exchange(site, *([head + end] if is_at_once else [head, end]))
             assert answer is not None
             assert answer.status == expected
+
+
+WHOLE = b"content-length: %d" % len(BODY)
+BEHIND = {
+    "an empty line": (b"\r\n", True),
+    "a whole request": (b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", False),
+    "a letter": (b"G", False),
+    "what is no request": (b"\x00\x01", False),
+    "half a head": (b"POST /v1/messages HTTP/1.1\r\nhost", False),
+    "a head that is too large": (b"GET / HTTP/1.1\r\nx: " + b"a" * 300_000, False),
+    "half a body": (spell_head("/v1/messages", WHOLE) + BODY[:-1], False),
+    "two lengths": (spell_head("/v1/messages", b"content-length: 1", b"content-length: 2"), False),
+    "a bad chunk": (spell_head("/v1/messages", b"transfer-encoding: chunked") + b"zz\r\n", False),
+    "a tunnel": (b"CONNECT localhost:22 HTTP/1.1\r\nhost: x\r\n\r\n", False),
+}
+
+
+@pytest.mark.parametrize("does_stream", [False, True], ids=["plain", "stream"])
+@pytest.mark.parametrize(("behind", "stays_open"), BEHIND.values(), ids=BEHIND.keys())
+async def test_what_comes_behind_a_request_does_not_spoil_its_answer(
+    behind: bytes, stays_open: bool, does_stream: bool
+) -> None:
+    due = asyncio.Event()
+    async with running_site(
+        ScriptedEngine(default=ScriptedReply(wait=due)), read_timeout=SHORT_S, stream_header_delay=0
+    ) as site:
+        session = await site.create()
+        body = orjson.dumps({"messages": [user("a")], "stream": does_stream})
+        head = spell_head(f"{session}/v1/chat/completions", b"content-length: %d" % len(body))
+        async with connecting(site) as (reader, writer):
+            writer.write(head + body + behind)
+            await site.engine.wait_for_generations(1)
+            await asyncio.sleep(2 * SHORT_S)  # the time of what is behind is over
+            due.set()
+            first = await reader.readuntil(b"\r\n\r\n")
+            assert first.startswith(b"HTTP/1.1 200")
+            if stays_open:
+                writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            rest = await reader.read()
+            assert (b"[DONE]" if does_stream else b'"finish_reason"') in rest
+            assert rest.count(b"HTTP/1.1 200") == (b"health" in behind or stays_open)
+            assert b"HTTP/1.1 4" not in rest
+        assert not site.service.find_entry(session.rpartition("/")[2]).lost
+
+
+async def test_a_request_with_another_behind_it_sees_its_client_leave() -> None:
+    async with running_site(ScriptedEngine(default=ScriptedReply(wait=asyncio.Event())), reconnect_grace=0) as site:
+        session, told = await site.create(), asyncio.Event()
+        site.engine.on_request = lambda request: told.set() if request.path == "/abort_request" else None
+        async with connecting(site) as (_, writer):
+            writer.write(2 * (spell_head(f"{session}/v1/chat/completions", WHOLE) + BODY))
+            await site.engine.wait_for_generations(1)
+            writer.transport.abort()
+        await asyncio.wait_for(told.wait(), 20)
 
 
 NO_HTTP = {

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from turnkeeper.errors import RequestError, TurnkeeperError
 from turnkeeper.http.door import (
@@ -29,6 +29,7 @@ from turnkeeper.http.door import (
 UVICORN_NAMES = (
     "_unset_keepalive_if_required",
     "_should_upgrade",
+    "_start_asgi_task",
     "send_400_response",
     "parser",
     "url",
@@ -59,6 +60,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._peer = ""
         self._is_too_many = False
         self._is_refused = False
+        self._running: RequestResponseCycle | None = None
         self._is_in_head = False
         self._is_in_message = False
         self._has_news = False
@@ -79,6 +81,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Count the connection no longer."""
         self._door.leave(self._peer)
         self._stop_waiting()
+        _disconnect(self._running)  # uvicorn tells the newest request, which may wait behind this one
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -102,7 +105,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._silent_bytes = 0 if self._has_news else self._silent_bytes + len(data)
         if self._is_in_message and self._silent_bytes > HEAD_BYTES:
             self._refuse(build_head_error())
-        if not self._is_in_message:
+        elif not self._is_in_message:
             self._stop_waiting()
         elif self._timer is None:
             self._wait(self._door.read_timeout_s)
@@ -142,6 +145,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_in_message = False
         if not self._is_refused:
             super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """The application gets a request: at once, or when the response before it is written."""
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _measure_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -185,18 +193,24 @@ class HttpProtocol(HttpToolsProtocol):
         self._refuse(RequestError(msg.rstrip("."), hint=hint))
 
     def _refuse(self, error: TurnkeeperError) -> None:
-        """Answer by ourselves, once, and end the connection; what the client goes on sending is thrown away."""
+        """Answer by ourselves, once, and end the connection; what the client goes on sending is thrown away.
+
+        Where an earlier request is not answered yet, its response is the last one: ours would be taken for it.
+        """
         if self._is_refused or self.transport.is_closing():
             return
         self._is_refused = True
-        cycle = self.cycle
-        is_busy = bool(cycle) and not cycle.response_complete
-        if not (is_busy and cycle.response_started):
-            self.transport.write(self._render_refusal(error))
-        if is_busy:  # the application waits for a body that will not come
-            cycle.disconnected = True
-            cycle.message_event.set()
+        refusal = self._render_refusal(error)
+        running = self._running
+        is_own = running is self.cycle and self._is_in_message and not self._is_in_head
         self.flow.resume_reading()
+        if running is not None and not running.response_complete and not is_own:
+            running.keep_alive = False
+            self._stop_waiting()
+            return
+        if running is None or running.response_complete or not running.response_started:
+            self.transport.write(refusal)
+        _disconnect(running)  # the application waits for a body that will not come
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._wait(LINGER_S)
@@ -232,6 +246,13 @@ class HttpProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
         self.data_received(b"\r\n".join(head) + rest)
+
+
+def _disconnect(cycle: RequestResponseCycle | None) -> None:
+    """Tell the application that the client is gone, unless it has answered."""
+    if cycle is not None and not cycle.response_complete:
+        cycle.disconnected = True
+        cycle.message_event.set()
 
 
 def _render_header(pair: tuple[bytes, bytes]) -> bytes:
