@@ -1,4 +1,4 @@
-"""Time as a value that is handed in, so that waits can be tested without waiting."""
+"""The clock as a parameter, so that waits can be tested without waiting."""
 
 import asyncio
 import time
@@ -7,18 +7,18 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time and lets it pass."""
+    """A clock that can be read and slept on."""
 
     def now(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Return the seconds of a clock that never goes back."""
         ...
 
     def unix(self) -> float:
-        """Seconds since 1970, for records."""
+        """Return the seconds since 1970, for records."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
+        """Sleep for this many seconds."""
         ...
 
 
@@ -26,20 +26,17 @@ class SystemClock:
     """The machine's clock."""
 
     def now(self) -> float:
-        """Seconds on the machine's monotonic clock."""
         return time.monotonic()
 
     def unix(self) -> float:
-        """Seconds since 1970."""
         return time.time()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep in the event loop."""
         await asyncio.sleep(seconds)
 
 
 async def wait_for_any(clock: Clock, timeout_s: float, *events: asyncio.Event) -> bool:
-    """Wait until one of the events is set; False when the time ran out first."""
+    """Wait until one of the events is set; return False when the time ran out first."""
     if any(event.is_set() for event in events):
         return True
     if timeout_s <= 0:

@@ -53,12 +53,12 @@ from typing import Any, ClassVar
 
 
 class TurnkeeperError(Exception):
-    """The root: something that turnkeeper can explain."""
+    """The root of all errors that turnkeeper raises on purpose."""
 
     status: ClassVar[int] = 500
     is_retryable: ClassVar[bool] = False
     public_message: ClassVar[str] = ""
-    """What callers other than the admin are told in place of the message, where it may hold what an engine or the
+    """The text that callers other than the admin get in place of the message, where it may hold what an engine or the
     operator's own code said; empty where the message holds none."""
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:

@@ -1,6 +1,6 @@
-"""For trainers that own the command line and start the session server themselves.
+"""The interface for trainers that own the command line and start the session server themselves.
 
-Everything here takes the trainer's own namespace; `turnkeeper.config.namespace` says what it must have.
+Every function takes the trainer's own namespace; `turnkeeper.config.namespace` says what it must have.
 
 ``python -m turnkeeper.trainer --config-json JSON`` serves what the JSON object configures, for trainers that start a
 session server by its command.
@@ -25,14 +25,14 @@ logger = logging.getLogger("turnkeeper")
 
 
 class SessionServer:
-    """A session server as an ASGI application, for whoever serves it."""
+    """A session server as an ASGI application, to be served by any ASGI server."""
 
     def __init__(self, args: object, backend_url: str | None = None) -> None:
-        """Build the application, and log what is risky.
+        """Build the application, and log the warnings about its configuration.
 
         Args:
             args: the trainer's namespace, or without ``backend_url`` the configuration of one session server.
-            backend_url: the engine or router that generates; several stand with spaces between.
+            backend_url: the address of the engine or router that generates; several are separated by spaces.
 
         Raises:
             ConfigError: `ArgumentErrors` with everything that cannot work, or a checkpoint that cannot be read.
@@ -45,21 +45,21 @@ class SessionServer:
 
     @property
     def use_addition_r3(self) -> bool:
-        """Whether turns ask for the routing rows they add, not for all rows."""
+        """True if turns ask for the routing rows that they add, and not for all rows."""
         return self.config.use_addition_r3
 
 
 def run_session_server(args: object, backend_url: str | None = None) -> None:
-    """Serve until this process is told to end; the target of a spawned process.
+    """Serve until the process is stopped; this is the target of a spawned process.
 
     Args:
         args: the trainer's namespace, or without ``backend_url`` the configuration of one session server.
-        backend_url: the engine or router that generates; several stand with spaces between.
+        backend_url: the address of the engine or router that generates; several are separated by spaces.
 
     Raises:
         ConfigError: `ArgumentErrors` with everything that cannot work, or a checkpoint that cannot be read.
         OSError: the address cannot be bound.
-        SystemExit: one of several processes failed; with its status.
+        SystemExit: one of several processes failed; the exit status is that of the process.
     """
     status = serve_workers(_resolve(args, backend_url))
     if status:
@@ -67,13 +67,13 @@ def run_session_server(args: object, backend_url: str | None = None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve as a command until this process is told to end.
+    """Serve as a command until the process is stopped.
 
     Args:
         arguments: the words behind the command's name; None reads the process's own.
 
     Raises:
-        SystemExit: with status 2 where the configuration cannot work.
+        SystemExit: the configuration cannot work (status 2).
     """
     parser = argparse.ArgumentParser(prog="python -m turnkeeper.trainer", allow_abbrev=False)
     parser.add_argument("--config-json", required=True, type=_parse_config, metavar="JSON")

@@ -1,4 +1,4 @@
-"""The bodies that the client sends: JSON of a caller's own values, with the numbers of numpy and torch."""
+"""The request bodies of the client: JSON of the caller's values, among them arrays and numbers of numpy and torch."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -12,7 +12,7 @@ def encode_body(body: JsonObject) -> bytes:
     """Write a body as JSON.
 
     Raises:
-        RequestError: a number is not finite, or a value has no JSON; the message names the place.
+        RequestError: a number is not finite, or a value cannot be written as JSON; the message names its place.
     """
     spelled = _spell(body, "")
     try:
@@ -22,7 +22,7 @@ def encode_body(body: JsonObject) -> bytes:
 
 
 def _spell(value: Any, place: str) -> Any:
-    """The value with arrays and tensors as numbers and lists; looked through, since orjson writes NaN as null."""
+    """Replace arrays and tensors by lists, and refuse numbers that are not finite, which orjson would write as null."""
     if hasattr(value, "tolist"):  # an array, a tensor, or one number of either
         return _spell(value.tolist(), place)
     if isinstance(value, float) and not isfinite(value):

@@ -6,11 +6,11 @@
         await run_my_agent(base_url=session.base_url)        # any OpenAI client
         batch = await session.samples()
 
-The session is deleted at the end of the block. Errors of the server come back as the classes of ``turnkeeper.errors``
-that it raised.
+The session is deleted at the end of the block. Errors of the server are raised as the classes of ``turnkeeper.errors``
+that it raised itself.
 
-Where the server has keys, ``SessionClient`` takes the admin's, and gives the agent the session's own, ``session.key``.
-Who has no more than that key uses ``AgentClient``.
+Where the server has keys, ``SessionClient`` takes the admin's key, and the agent gets the session's own,
+``session.key``. ``AgentClient`` is for callers who have only that key.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -29,7 +29,7 @@ from turnkeeper.samples.wire import SampleBatch, decode_samples
 
 
 class SessionHandle:
-    """One session of a server."""
+    """An open session of a server."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, session_id: str, key: str | None = None) -> None:
         self._http = http
@@ -81,34 +81,36 @@ class SessionHandle:
         metadata: Mapping[str, Any] | None = None,
         rewards: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """The same, as the safetensors payload that came: for files, queues and `decode_samples` later."""
+        """Collect the session's training samples as the safetensors payload of the server, for files, queues and
+        `decode_samples` later. Arguments and errors are those of `samples`.
+        """
         given = {"max_seq_len": max_seq_len, "metadata": metadata, "rewards": rewards}
         body = {name: value for name, value in given.items() if value is not None}
         return await request(self._http, "POST", f"{self._url}/samples", body)
 
     async def info(self) -> JsonObject:
-        """The session as ``GET /sessions/{id}`` shows it: ``session_id``, ``records``, ``metadata``."""
+        """Return the session as ``GET /sessions/{id}`` shows it: ``session_id``, ``records``, ``metadata``."""
         return orjson.loads(await request(self._http, "GET", self._url))
 
     async def delete(self) -> None:
         """End the session.
 
         Raises:
-            SessionNotFoundError: it is gone already.
+            SessionNotFoundError: the session is gone already.
         """
         await request(self._http, "DELETE", self._url)
 
 
 class SessionClient:
-    """A session server."""
+    """The client of a session server, for the trainer."""
 
     def __init__(self, url: str, *, timeout_s: float = 120.0, api_key: str | None = None) -> None:
-        """Name the server.
+        """Prepare calls to a server; none is made yet.
 
         Args:
-            url: its address, such as ``http://127.0.0.1:30100``.
-            timeout_s: the longest wait for one answer of the control plane; agents have their own.
-            api_key: the admin's, for servers that were started with keys.
+            url: the address of the server, such as ``http://127.0.0.1:30100``.
+            timeout_s: the longest wait for one answer of the server; it does not limit the turns of agents.
+            api_key: the admin's key, for servers that were started with keys.
         """
         self._url = url.rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
@@ -166,13 +168,13 @@ class SessionClient:
                     await handle.delete()
 
     async def health(self) -> JsonObject:
-        """``GET /health``."""
+        """Return the server's health as ``GET /health`` shows it."""
         async with aiohttp.ClientSession(timeout=self._timeout, headers=self._headers) as http:
             return orjson.loads(await request(http, "GET", f"{self._url}/health"))
 
 
 class AgentClient:
-    """A session server, to whoever has the key of one session.
+    """The client of a session server, for callers who have the key of one session.
 
     ::
 
@@ -181,15 +183,15 @@ class AgentClient:
     """
 
     def __init__(self, url: str, key: str, *, timeout_s: float = 120.0) -> None:
-        """Name the server and the session.
+        """Prepare calls to a server; none is made yet.
 
         Args:
-            url: its address, such as ``http://127.0.0.1:30100``.
-            key: of the session; on a server without keys the session's id.
-            timeout_s: the longest wait for one answer of the control plane.
+            url: the address of the server, such as ``http://127.0.0.1:30100``.
+            key: the key of the session; on a server without keys the session's id.
+            timeout_s: the longest wait for one answer of the server.
 
         Raises:
-            RequestError: the key is that of no session.
+            RequestError: the text is not the key of a session.
         """
         session_id = find_key_session(key) or parse_session_id(key)
         if session_id is None:
@@ -203,19 +205,19 @@ class AgentClient:
 
     @asynccontextmanager
     async def session(self) -> AsyncGenerator[SessionHandle]:
-        """The session of the key; it goes on behind the block."""
+        """Open the session of the key, which stays open behind the block."""
         headers = {"authorization": f"Bearer {self._key}"}
         async with aiohttp.ClientSession(timeout=self._timeout, headers=headers) as http:
             yield SessionHandle(http, self._url, self._session_id, self._key)
 
 
 async def request(http: aiohttp.ClientSession, method: str, url: str, body: JsonObject | None = None) -> bytes:
-    """One call of the control plane.
+    """Make one call to the server, and return the body of its answer.
 
     Raises:
-        RequestError: the body holds what JSON cannot say.
-        TurnkeeperError: the server's error, by its class.
-        ServerUnreachableError: no answer.
+        RequestError: the body cannot be written as JSON.
+        TurnkeeperError: the server answered with this error.
+        ServerUnreachableError: the server did not answer.
     """
     data = None if body is None else encode_body(body)
     headers = {"content-type": "application/json"} if data is not None else {}

@@ -1,4 +1,4 @@
-"""The server's error bodies as the exceptions that it raised. Pure."""
+"""The exceptions behind the server's error bodies. Pure."""
 
 from collections.abc import Iterator
 
@@ -9,10 +9,10 @@ from turnkeeper.jsontypes import is_object
 
 
 def parse_failure(status: int, body: bytes) -> TurnkeeperError:
-    """The error that a response of the control plane stands for; one of an unknown code is a plain ``TurnkeeperError``.
+    """Make the exception of an error response; an unknown code gives a plain ``TurnkeeperError``.
 
     Args:
-        status: its HTTP status.
+        status: the HTTP status.
         body: ``{"error": "<message>", "code": "<code>"}``, or anything a proxy put in its place.
     """
     try:

@@ -1,4 +1,4 @@
-"""One engine: the seam that generates, and the wires of SGLang and vLLM that implement it."""
+"""One engine: the protocol by which turns are generated, and the wires of SGLang and vLLM that implement it."""
 
 from turnkeeper.engines.check import build_completion, check_generation, choose_versions
 from turnkeeper.engines.engine import (

@@ -1,7 +1,7 @@
-"""Whether a reply is sound enough to be recorded, and the completion it makes.
+"""The check of an engine's reply before it is recorded, and the completion that is made of it.
 
-Pure. Every refusal is an `EngineProtocolError` that names both numbers; none is ever papered over by cutting the
-longer list. The rules of weight versions stand in `choose_versions`.
+Pure. Every refusal is an `EngineProtocolError` that names both numbers; the longer
+list is never cut to the length of the shorter one. The rules of weight versions stand in `choose_versions`.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,12 +21,12 @@ no rounding."""
 
 
 def check_generation(generation: Generation, request: GenerateRequest, *, vocabulary_size: int | None = None) -> None:
-    """Refuse a reply whose numbers disagree. An aborted one is held to the same rules for what it has.
+    """Refuse a reply whose numbers disagree. An aborted reply is held to the same rules for the tokens that it has.
 
     Args:
         generation: the reply.
-        request: what was asked.
-        vocabulary_size: how many ids the model has, padding included; None where nobody knows.
+        request: the request that it answers.
+        vocabulary_size: the number of ids that the model has, padding included; None when unknown.
 
     Raises:
         EngineProtocolError: with the fact ``sampled_tokens``, so that the tokens are accounted for.
@@ -94,17 +94,17 @@ def _refuse(generation: Generation, problem: str, *, hint: str = "") -> NoReturn
 def choose_versions(
     generation: Generation, *, is_abort_mode: bool, started_version: str | None, is_disturbed: bool
 ) -> tuple[VersionSpan, ...]:
-    """Which weight version sampled each token.
+    """Find the weight version that sampled each token.
 
-    The engine's own spans are taken as they are, the tokens they leave out as unknown. One version alone, which is
-    that of the request's end, covers all tokens when an update ends every running request, and otherwise only when it
-    is the version seen at the turn's start and nothing happened between. What nobody knows stays None.
+    The engine's own spans are taken as they are, and tokens that they leave out have no version. A single version is
+    that of the request's end. It covers all tokens when an update ends every running request, and otherwise only when
+    the engine had the same version at the turn's start and nothing happened between. An unknown version is None.
 
     Args:
         generation: the reply.
-        is_abort_mode: whether the trainer's updates end all running requests.
-        started_version: the version seen at the turn's start; None when unknown.
-        is_disturbed: whether a pause or a retraction was seen while the turn ran.
+        is_abort_mode: True if the trainer's updates end all running requests.
+        started_version: the version that the engine had at the turn's start; None when unknown.
+        is_disturbed: True if a pause began or the request was retracted while the turn ran.
     """
     count = len(generation.ids)
     if generation.spans:
@@ -115,7 +115,7 @@ def choose_versions(
 
 
 def fill_spans(spans: tuple[VersionSpan, ...], count: int) -> tuple[VersionSpan, ...]:
-    """The spans with unknown ones in their gaps, so that they cover 0..count.
+    """Fill the gaps between spans with spans of no version, so that they cover 0..count.
 
     Raises:
         EngineProtocolError: two spans overlap or the last ends after ``count``.
@@ -137,10 +137,10 @@ def fill_spans(spans: tuple[VersionSpan, ...], count: int) -> tuple[VersionSpan,
 
 
 def is_stop_token_missing(generation: Generation, stop_token_ids: Collection[int]) -> bool:
-    """Whether the model stopped by a token that the engine left out of the ids.
+    """Return True if the model stopped by a token that the engine left out of the ids.
 
-    True only where that is certain: the engine names the token that matched, or none and no stop string, and the ids do
-    not end in a stop token.
+    The answer is True only where that is certain: the engine names a token that matched, or names neither a token nor a
+    stop string, and the ids do not end in a stop token.
     """
     if generation.finish_reason not in (FinishReason.STOP, FinishReason.TOOL_CALLS) or not len(generation.ids):
         return False
@@ -163,17 +163,17 @@ def build_completion(
     started_at: float = 0.0,
     finished_at: float = 0.0,
 ) -> Completion:
-    """The completion of a reply that `check_generation` accepted.
+    """Build the completion of a reply that `check_generation` accepted.
 
     Args:
         generation: the reply, not an aborted one.
-        prompt_tokens: how many ids were sent; no more of them can have been cached.
-        versions: from `choose_versions`, or of joined pieces.
-        stop_token_ids: the family's stop tokens, to see whether one was left out of the ids.
+        prompt_tokens: the number of ids that were sent; the engine cannot have cached more.
+        versions: from `choose_versions`, or of joined reply parts.
+        stop_token_ids: the family's stop tokens, by which a token that was left out of the ids is noticed.
         rows: the turn's patch.
         indexer_rows: the decoded indexer payload.
-        marks: what is notable so far; marks of the reply itself are added.
-        response_id: the id of delivery; the engine's own where empty.
+        marks: the turn's marks so far; those of the reply itself are added.
+        response_id: the id under which the reply is delivered; empty takes the engine's own.
         started_at: Unix seconds.
         finished_at: Unix seconds.
     """

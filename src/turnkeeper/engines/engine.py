@@ -1,7 +1,7 @@
-"""The seam between sessions and whatever generates tokens.
+"""The engine protocol: what generates a turn, whichever server does it.
 
-Owns the request and reply values that every engine adapter translates to and from. Knows no wire and no HTTP: an
-adapter (SGLang, vLLM, a pool of several) implements `Engine`, and nothing above asks which one it talks to.
+Owns the request and reply values that every adapter translates to and from. Knows no wire and no HTTP: an adapter
+(SGLang, vLLM, a pool of several) implements `Engine`, and callers do not know which one they have.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,57 +23,57 @@ IdsSink: TypeAlias = Callable[[TokenIds], None]
 """Called with each run of newly sampled ids while a reply is being generated, in order."""
 
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
-"""The fields that limit how many tokens are sampled."""
+"""The fields that limit the number of sampled tokens."""
 
 LARGE_ROWS = 4096
-"""From so many rows on a reply is large: 8 MB for a model of 48 layers and top-8."""
+"""The number of rows from which a reply counts as large: 8 MB for a model of 48 layers and top-8."""
 
 ABORT = "abort"
 """The finish reason of a reply that the engine cut short."""
 
 
 class EngineState(StrEnum):
-    """What an engine can do for a turn right now."""
+    """The state of an engine, by which a turn runs, waits or fails."""
 
     SERVING = "serving"
     PAUSED = "paused"
-    """It is up, and holds requests back until its trainer lets it go on."""
+    """The engine is up, and holds requests back until its trainer continues it."""
     UNREACHABLE = "unreachable"
 
 
 def encode_ids(ids: TokenIds) -> bytes:
-    """The ids as a JSON array."""
+    """Write ids as a JSON array."""
     return orjson.dumps(ids, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GenerateRequest:
-    """One turn to generate."""
+    """A request to generate one turn, or one part of it."""
 
     rid: str
-    """Names this attempt in the engine, so that it can be aborted alone. Unique per attempt."""
+    """The id of this attempt in the engine, unique, so that it can be aborted alone."""
     session_id: str
     """The routing key: calls of one session go to the same engine while it is up."""
     prompt_ids: TokenIds
     """Shape [P]: the whole prompt, exactly as it must be prefilled."""
     messages: tuple[Message, ...] = ()
-    """The conversation, which chat wires want beside the ids; they never render it."""
+    """The conversation, which chat wires need beside the ids; engines never render it."""
     tools: tuple[JsonObject, ...] = ()
     """Function tools in chat-completions form."""
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Sampling parameters under chat-completions names."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The effective chat template arguments; engine-side parsers read some of them."""
+    """The chat template's keyword arguments in effect; parsers in the engine read some of them."""
     forwarded: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Fields about calls and reports, and those on no list that the operator forwards; what turnkeeper decides wins."""
+    """Fields about tool calls and reports, and unknown fields that the operator forwards."""
     lora_name: str | None = None
     """The adapter to sample with; None for the base weights."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end the reply beside the model's own, added to those of ``sampling``."""
     rows: RowsRequest | None = None
-    """Which routing rows are asked for; None sends no routing field at all."""
+    """The routing rows to ask for; None sends no routing field at all."""
     wants_indexer: bool = False
-    """Whether the indexer's top-k is asked for."""
+    """True to ask for the indexer's top-k."""
     cache_salt: str | None = None
     """Keeps the prefix cache of one weight version apart from another's; None sends none."""
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -82,7 +82,7 @@ class GenerateRequest:
     """Headers of the operator's request hook (lower-case names), which win over those above."""
 
     def __post_init__(self) -> None:
-        """A prompt has tokens, and a start of rows lies inside it."""
+        """Refuse an empty prompt, and routing rows that start outside of it."""
         if not len(self.prompt_ids):
             raise ValueError("a prompt has at least one token")
         start = self.rows.payload_start if self.rows is not None else 0
@@ -91,18 +91,18 @@ class GenerateRequest:
 
     @property
     def expects_payloads(self) -> bool:
-        """Whether routing or indexer rows are asked for."""
+        """True if routing or indexer rows are asked for."""
         return self.rows is not None or self.wants_indexer
 
     @property
     def expects_large_reply(self) -> bool:
-        """Whether the reply will bring many megabytes of rows."""
+        """True if the reply will bring many megabytes of rows."""
         start = len(self.prompt_ids) if self.rows is None else self.rows.payload_start
         return len(self.prompt_ids) - (0 if self.wants_indexer else start) >= LARGE_ROWS
 
     @property
     def token_budget(self) -> int | None:
-        """How many tokens may be sampled; None without a limit."""
+        """The number of tokens that may be sampled; None without a limit."""
         requested: Mapping[str, Any] = {**self.forwarded, **self.sampling}
         limits = [requested[name] for name in TOKEN_LIMITS if isinstance(requested.get(name), int)]
         return min(limits) if limits else None
@@ -117,20 +117,20 @@ class GenerateRequest:
         return tuple(item for item in listed if isinstance(item, str) and item)
 
     def encode_prompt(self) -> bytes:
-        """The prompt ids as a JSON array. Nobody keeps it: 32,000 ids are written in 0.1 ms."""
+        """Write the prompt ids as a JSON array. The text is not kept: 32,000 ids are written in 0.1 ms."""
         return encode_ids(self.prompt_ids)
 
 
 ParseMessage: TypeAlias = Callable[[GenerateRequest, TokenIds], Message]
-"""Reads a completion's ids into a canonical message; the request's ``rid`` names its tool calls."""
+"""Parses a completion's ids into a canonical message; its tool calls are named by the request's ``rid``."""
 
 DecodeIds: TypeAlias = Callable[[TokenIds], str]
-"""Spells ids as text."""
+"""Decodes ids into text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Generation:
-    """What an engine answered, translated and not yet checked."""
+    """An engine's reply, translated from its wire and not yet checked."""
 
     message: Message
     """The assistant message in canonical form; ``content`` is a string."""
@@ -139,23 +139,23 @@ class Generation:
     logprobs: NDArray[np.float64]
     """Shape [C'], natural log; NaN where the engine sent null or NaN."""
     finish_reason: str
-    """The engine's word: stop, length, tool_calls, content_filter, abort, ..."""
+    """The finish reason as the engine names it: stop, length, tool_calls, content_filter, abort, ..."""
     matched_stop: int | str | None = None
-    """The stop token id or string that ended it."""
+    """The stop token id or stop string that ended the reply."""
     prompt_tokens: int | None = None
-    """How many prompt tokens the engine counted; None when it says so nowhere."""
+    """The number of prompt tokens that the engine counted; None when the reply has no count."""
     completion_tokens: int | None = None
-    """How many sampled tokens the engine counted; None when it does not say."""
+    """The number of sampled tokens that the engine counted; None when the reply has no count."""
     cached_tokens: int = 0
-    """How many prompt tokens came from the engine's prefix cache."""
+    """The number of prompt tokens that came from the engine's prefix cache."""
     is_cache_counted: bool = True
-    """Whether the engine says so; a vLLM does only when it is told to."""
+    """True if the engine counts cached tokens; vLLM does so only with ``--enable-prompt-tokens-details``."""
     weight_version: str | None = None
     """The engine's version label at the end of the request."""
     spans: tuple[VersionSpan, ...] | None = None
     """The engine's own version spans over completion positions; None when it sends none."""
     num_retractions: int = 0
-    """How often the request lost its KV and was prefilled again."""
+    """The number of times that the request lost its KV cache and was prefilled again."""
     routed_experts: Payload | None = None
     """The routing payload of the reply; None when absent."""
     indexer_topk: Payload | None = None
@@ -163,27 +163,27 @@ class Generation:
     indexer_layers: int | None = None
     """The layer count of the indexer payload, as the engine states it."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The engine's ``meta_info`` less lists and payloads."""
+    """The engine's ``meta_info`` without its lists and payloads."""
     response_id: str = ""
     """The engine's id of the reply."""
     model: str = ""
     """The model name the engine states."""
     top_logprobs: TopLogprobs | None = None
-    """The likeliest tokens at each place; None where they were not asked for."""
+    """The likeliest tokens at each position; None where they were not asked for."""
     dropped_fields: tuple[str, ...] = ()
     """The request's fields that the engine's wire does not have."""
     url: str = ""
-    """Where it came from."""
+    """The address of the engine that answered."""
 
     @property
     def is_aborted(self) -> bool:
-        """Whether the engine cut it short."""
+        """True if the engine ended the reply before its own end."""
         return self.finish_reason == ABORT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStatus:
-    """What a probe found."""
+    """The status of one engine or router, as it reports it."""
 
     url: str
     state: EngineState
@@ -192,22 +192,22 @@ class EngineStatus:
     model: str = ""
     weight_version: str | None = None
     context_length: int | None = None
-    """The longest prompt plus reply, in tokens, as the engine states it."""
+    """The longest prompt and reply together, in tokens, as the engine states it."""
     can_abort: bool = True
-    """Whether an abandoned call can be ended: false for a router that names no workers."""
+    """True if a running call can be aborted; False for a router that lists no workers."""
     workers: tuple[str, ...] = ()
     """The URLs that a router lists; empty for an engine."""
     is_disaggregated: bool = False
-    """Whether prompts are prefilled by one server and continued by another (prefill/decode disaggregation)."""
+    """True if one server prefills a prompt and another decodes it (prefill/decode disaggregation)."""
     wire: EngineWire | None = None
-    """The route that turns take, where the wire has a choice."""
+    """The route on which turns are generated, where the server has several."""
     error: str = ""
-    """Why it is unreachable."""
+    """The reason why the engine is unreachable; empty otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayRequest:
-    """A call that turnkeeper passes through without reading it."""
+    """A call that is passed through to an engine unread."""
 
     method: str
     path: str
@@ -221,7 +221,7 @@ class RelayRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayReply:
-    """The engine's answer to a relayed call; ``headers`` are already freed of what must not be copied."""
+    """The engine's answer to a relayed call, without the headers that only concern its own connection."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -229,39 +229,39 @@ class RelayReply:
 
 
 class Engine(Protocol):
-    """Generates turns. Every method maps foreign failures to `turnkeeper.errors.EngineError` and its children."""
+    """Generates turns. Failures of libraries are raised as `turnkeeper.errors.EngineError` and its children."""
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
         """Generate one reply.
 
         Args:
-            request: what to generate.
-            on_ids: gets the sampled ids as they come, where the engine can stream ids; else it is never called.
+            request: the prompt and how to sample.
+            on_ids: called with sampled ids as they come; never called by an engine that cannot stream ids.
 
         Raises:
-            EngineError: no connection, a reset or a broken reply.
-            EngineProtocolError: the reply is not one of this wire.
-            EngineRefusedError: the engine's own 400 or 429.
-            EngineTimeoutError: no answer in time.
+            EngineError: there was no connection, or the reply broke off.
+            EngineProtocolError: the reply does not have the form of this wire.
+            EngineRefusedError: the engine answered 400 or 429.
+            EngineTimeoutError: the engine did not answer in time.
         """
         ...
 
     async def relay(self, call: RelayRequest) -> RelayReply:
-        """Pass a call through.
+        """Pass a call through to the engine of its session, unread.
 
         Raises:
-            EngineError: no connection or a broken reply.
+            EngineError: there was no connection, or the reply broke off.
         """
         ...
 
     async def abort(self, rid: str) -> None:
-        """Ask every engine that can be reached to give up one attempt. Never raises: it is best effort."""
+        """Ask the engine to abort one attempt. Failures are not raised: an abort is best effort."""
         ...
 
     async def fetch_status(self) -> tuple[EngineStatus, ...]:
-        """Look at each engine behind this one. Never raises: an engine that is not there is a report."""
+        """Ask each engine behind this one for its status; one that is not there has a status too."""
         ...
 
     async def close(self) -> None:
-        """Release connections."""
+        """Release the connections that the engine holds for itself."""
         ...

@@ -1,7 +1,7 @@
-"""Grammars: one constraint on what may be sampled, under the many names that clients have for it.
+"""Grammars (structured outputs): a constraint on the sampled text, under the names of each client and wire.
 
-Pure. A client writes the grammar in the words of the engine that it knows; each wire gets the words of its own. What
-came in a wire's own words is sent as it came.
+Pure. A client names the grammar as the engine does that it was written for; each wire gets it under its own name. A
+grammar that came in a wire's own form is sent as it came.
 """
 
 import re
@@ -18,7 +18,7 @@ from turnkeeper.jsontypes import JsonObject, encode_json, is_object
 
 
 class GrammarKind(StrEnum):
-    """What a grammar is written in."""
+    """The notation of a grammar."""
 
     JSON = "json"
     """A JSON schema."""
@@ -31,19 +31,19 @@ class GrammarKind(StrEnum):
     TAG = "structural_tag"
     """Grammars between tags."""
     OTHER = "other"
-    """A form that only the engine may know."""
+    """A notation that only the engine may know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
-    """One grammar."""
+    """A grammar as a request gave it."""
 
     kind: GrammarKind
     value: Any
     field: str
-    """The request's field that it came in."""
+    """The request's field that held the grammar."""
     given: Any
-    """That field's value."""
+    """The value of that field."""
 
 
 _SIMPLE: Mapping[str, GrammarKind] = {
@@ -56,7 +56,7 @@ _SIMPLE: Mapping[str, GrammarKind] = {
     "guided_choice": GrammarKind.CHOICE,
     "structural_tag": GrammarKind.TAG,
 }
-"""Fields whose value is the grammar."""
+"""Fields whose whole value is the grammar."""
 
 _OUTPUTS: Mapping[str, GrammarKind] = {
     "json": GrammarKind.JSON,
@@ -75,16 +75,16 @@ _NATIVE: Mapping[Wire, frozenset[str]] = {
     Wire.GENERATE: frozenset({"regex", "ebnf"}),
     Wire.VLLM: frozenset({"structured_outputs"}),
 }
-"""The fields that a wire has itself, in the client's own words."""
+"""The fields of clients that a wire has itself."""
 
 _METACHARACTERS = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
 
 def find_grammar(requested: Mapping[str, Any]) -> Grammar | None:
-    """The grammar that a request asks for.
+    """Find the grammar that a request asks for.
 
     Raises:
-        EngineRefusedError: it asks for two.
+        EngineRefusedError: the request asks for two grammars.
     """
     found = [
         _read(name, requested[name]) for name in _GRAMMAR_FIELDS if not FIELDS[name].is_neutral(requested.get(name))
@@ -119,7 +119,7 @@ def _read(name: str, value: Any) -> Grammar:
 
 
 def render_grammar(grammar: Grammar, wire: Wire) -> JsonObject | None:
-    """The grammar in a wire's own fields; None where the wire has no words for it."""
+    """Write a grammar in a wire's own fields; None where the wire has no field for it."""
     if grammar.field in _NATIVE[wire]:
         return {grammar.field: grammar.given}
     match wire:
@@ -157,7 +157,7 @@ def _render_generate(grammar: Grammar) -> JsonObject | None:
 
 
 def _render_plain(grammar: Grammar) -> JsonObject | None:
-    """What both of SGLang's routes have."""
+    """Write a grammar in the fields that both routes of SGLang have."""
     match grammar.kind:
         case GrammarKind.REGEX:
             return {"regex": grammar.value}
@@ -183,7 +183,7 @@ def _as_text(value: Any) -> str:
 
 
 def _as_object(value: Any) -> Any:
-    """A schema that came as text, as the object that it spells; text that spells none is the engine's to refuse."""
+    """Parse a schema that came as text. Text that is no JSON stays as it is, for the engine to refuse."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,7 +1,7 @@
-"""Assistant messages in canonical form, from what engines send.
+"""Assistant messages in canonical form, made of an engine's message or of its ids.
 
 Pure. Canonical means: ``role``, ``content`` as a string, ``reasoning_content`` and ``tool_calls`` only where there are
-some, arguments in the spelling that came, call ids as the engine gave them: the session makes them its own.
+some, arguments spelled as they came, and call ids as the engine gave them, which the session replaces.
 """
 
 from typing import cast
@@ -15,7 +15,7 @@ from turnkeeper.rendering import ParsedReply, Renderer, parse_completion
 
 
 def canonicalise_message(message: JsonObject, url: str) -> JsonObject:
-    """Content as a string, absent members left out, tool calls without the engine's ``index``."""
+    """Bring an engine's message into canonical form; its null members are left out."""
     if is_too_deep(message):
         raise EngineProtocolError(f"the reply of {url} has a message nested deeper than {MAX_DEPTH} levels", url=url)
     content = message.get("content")
@@ -54,7 +54,7 @@ def _canonicalise_call(call: object, url: str) -> JsonObject:
 
 
 def build_assistant_message(reply: ParsedReply) -> JsonObject:
-    """The message that our own parsers read; the id of a call is empty where its format writes none."""
+    """Build the message of a reply that turnkeeper parsed; a call's id is empty where the format has none."""
     message: JsonObject = {"role": "assistant", "content": reply.content}
     if reply.reasoning:
         message["reasoning_content"] = reply.reasoning
@@ -71,7 +71,7 @@ def build_assistant_message(reply: ParsedReply) -> JsonObject:
 
 
 def build_parser(renderer: Renderer) -> ParseMessage:
-    """Reads ids by the family's format, thinking that the prompt opened included."""
+    """Make the parser of a model family, which also reads thinking that the prompt opened."""
 
     def parse(request: GenerateRequest, ids: TokenIds) -> Message:
         return build_assistant_message(parse_completion(renderer.parser(request.prompt_ids[-64:], request.tools), ids))
@@ -80,7 +80,7 @@ def build_parser(renderer: Renderer) -> ParseMessage:
 
 
 def trim_stop(message: Message, stop: str) -> Message:
-    """The message without the stop string and what follows it: engines cut it from the text, and keep its ids."""
+    """Cut a stop string and what follows it from a message, as engines do with the text whose ids they keep."""
     for field in ("reasoning_content", "content"):
         text = message.get(field)
         if isinstance(text, str) and stop in text:

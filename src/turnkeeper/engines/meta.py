@@ -1,7 +1,6 @@
-"""``meta_info``: what every SGLang wire says of a reply, read into a `Generation`.
+"""SGLang's ``meta_info``, which each of its wires sends beside a reply, read into a `Generation`.
 
-Pure. Knows the members of ``meta_info``, which the chat and the generate wire share; whether its numbers agree is
-`check`'s business.
+Pure. Knows the members of ``meta_info``, which the chat and the generate wire share; `check` compares its numbers.
 """
 
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ _CUT_META = {
     "prompt_routed_experts",
     "indexer_topk",
 }
-"""``meta_info`` members that a generation holds in their own form, or that nobody needs."""
+"""Members of ``meta_info`` that a generation holds in another form, or that are not kept."""
 
 
 def build_generation(
@@ -41,9 +40,9 @@ def build_generation(
     finish_reason: object,
     matched_stop: object,
 ) -> Generation:
-    """Read what ``meta_info`` holds, the same in every SGLang wire.
+    """Build a generation of ``meta_info`` and of the members that the wires have for themselves.
 
-    A payload that ``request`` did not ask for is ignored, whatever it is; without a request every payload is taken.
+    Payloads that ``request`` did not ask for are ignored; without a request every payload is taken.
     """
     wants_rows = request is None or request.rows is not None
     wants_indexer = request is None or request.wants_indexer
@@ -79,7 +78,7 @@ def build_generation(
 
 
 def _find_sampled(meta: JsonObject, finish: str, url: str) -> TokenLogprobs:
-    """The sampled tokens of a reply that was parsed whole."""
+    """Read the sampled tokens of a reply that was parsed whole."""
     entries = meta.get("output_token_logprobs")
     if entries is None and finish == ABORT:  # aborted before it ran: some builds then leave the lists out
         entries = []
@@ -93,7 +92,7 @@ def _find_sampled(meta: JsonObject, finish: str, url: str) -> TokenLogprobs:
 
 
 def read_ids(values: Sequence[object], url: str) -> TokenIds:
-    """A reply's list of ids.
+    """Read a list of ids of a reply.
 
     Raises:
         EngineProtocolError: an entry is no token id.
@@ -107,7 +106,7 @@ def read_ids(values: Sequence[object], url: str) -> TokenIds:
 
 
 def _read_finish(value: object, meta: JsonObject, url: str) -> str:
-    """The choice's word, and ``meta_info.finish_reason.type`` where the choice has none or hides an abort."""
+    """Read the finish reason of the choice, or that of ``meta_info`` where the choice has none or hides an abort."""
     inner = meta.get("finish_reason")
     spelled = cast(JsonObject, inner).get("type") if isinstance(inner, dict) else inner
     word = value if isinstance(value, str) and value and spelled != ABORT else spelled
@@ -124,13 +123,13 @@ def _read_matched(value: object, meta: JsonObject) -> int | str | None:
 
 
 def read_count(fields: JsonObject, key: str) -> int | None:
-    """A count; None where it is missing, or is no count: ``true``, ``4.0``, ``-1``."""
+    """Read a count; None where it is missing, or is no count, such as ``true``, ``4.0`` and ``-1``."""
     value = fields.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _read_prompt_tokens(meta: JsonObject, usage: object) -> int | None:
-    """The count of ``meta_info``, else that of ``usage``, where 0 is what some routers write for an unknown count."""
+    """Read the count of ``meta_info``, else of ``usage``, where some routers write 0 for an unknown count."""
     counted = read_count(meta, "prompt_tokens")
     if counted is None and isinstance(usage, dict):
         return read_count(cast(JsonObject, usage), "prompt_tokens") or None
@@ -138,14 +137,14 @@ def _read_prompt_tokens(meta: JsonObject, usage: object) -> int | None:
 
 
 def read_version(value: object) -> str | None:
-    """A version label as text; None for none."""
+    """Read a version label as text; None where there is none."""
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def read_spans(value: object, url: str) -> tuple[VersionSpan, ...] | None:
-    """``weight_versions`` as spans, empty ones left out; None when absent.
+    """Read ``weight_versions`` as spans without the empty ones; None when absent.
 
     Raises:
         EngineProtocolError: an entry is not ``{"version", "start", "end"}`` or runs backwards.
@@ -164,7 +163,7 @@ def read_spans(value: object, url: str) -> tuple[VersionSpan, ...] | None:
 
 
 def _read_span(entry: object, url: str) -> JsonObject:
-    """A span as an object; some builds send it as a list of its three members."""
+    """Read a span as an object; some builds send a list of its three members."""
     if isinstance(entry, list):
         return dict(zip(("version", "start", "end"), cast(list[object], entry), strict=False))
     return expect_object(entry, "meta_info.weight_versions[]", url)

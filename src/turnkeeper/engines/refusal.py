@@ -1,8 +1,8 @@
-"""What an engine's status other than 200 means for a turn, and for the engine.
+"""The error of a turn that an engine answered with another status than 200.
 
-Pure: a reply in, the error to raise out. A status speaks of the request or of the engine:
+Pure: a reply in, the error to raise out. A status is about the request or about the engine:
 
-| status | speaks of | the error | its other sessions |
+| status | about | the error | the engine's other sessions |
 |---|---|---|---|
 | 400, 413, 422, 429 | the request | the engine's own refusal, or that of a length | stay |
 | 408, 504 | the request, which took too long | a timeout | stay |
@@ -43,19 +43,19 @@ _PAUSED = re.compile(r"\bpaused\b", re.IGNORECASE)
 
 
 _OUT_OF_REACH = frozenset({502, 503, 521, 522, 523})
-"""The statuses by which an engine, or a proxy before it, says that it cannot take turns at the moment."""
+"""The statuses by which an engine, or a proxy in front of it, says that it takes no turns at the moment."""
 _LONGEST_WAIT_S = 86_400
 _PUBLIC_HEADERS = frozenset({"content-type", "retry-after", "x-request-id", "cache-control", "etag"})
-"""The headers of a relayed reply that say nothing of where it comes from."""
+"""The headers of a relayed reply that do not show where it comes from."""
 _LONGEST_TEXT = 2_000
-"""How much of an engine's error message goes into ours, in characters."""
+"""The number of characters of an engine's error message that an error quotes at most."""
 
 
 def build_status_error(reply: HttpReply, prompt_tokens: int) -> TurnkeeperError:
-    """What a status other than 200 means for a turn.
+    """Build the error for a reply with another status than 200.
 
-    The fact ``engine_paused`` marks the answer of an engine that takes no requests while it is paused, and
-    ``engine_answers`` one that says nothing against the engine.
+    The fact ``engine_paused`` is set where the engine takes no requests because it is paused, ``engine_answers`` where
+    the reply says nothing against the engine.
     """
     text = read_error_text(reply)
     facts: dict[str, Any] = {"url": reply.url, "engine_status": reply.status}
@@ -79,11 +79,11 @@ def build_status_error(reply: HttpReply, prompt_tokens: int) -> TurnkeeperError:
 
 
 def redact_reply(reply: RelayReply, hosts: Iterable[str]) -> RelayReply:
-    """What a caller is told of a relayed call who is not the admin: no address, in no header and no error text.
+    """Remove engine addresses from a relayed reply, headers and error text, for a caller who is not the admin.
 
     Args:
-        reply: the engine's.
-        hosts: names of the engines.
+        reply: the engine's reply.
+        hosts: the host names of the engines.
     """
     headers = {name.lower(): value for name, value in reply.headers if name.lower() in _PUBLIC_HEADERS}
     if reply.status < 300 or reply.status == 304:
@@ -95,7 +95,7 @@ def redact_reply(reply: RelayReply, hosts: Iterable[str]) -> RelayReply:
 
 
 def read_retry_after(reply: HttpReply) -> int | None:
-    """The seconds of a ``Retry-After``, at most a day; None where it is missing or malformed.
+    """Read the seconds of ``Retry-After``, at most a day; None where the header is missing or malformed.
 
     A date is counted from the reply's own ``Date``.
     """
@@ -110,7 +110,7 @@ def read_retry_after(reply: HttpReply) -> int | None:
 
 
 def read_error_text(reply: HttpReply) -> str:
-    """The message inside an error body of any of the usual shapes, else the body's beginning."""
+    """Find the message in an error body of any usual shape; the body's beginning where there is none."""
     try:
         value: object = orjson.loads(reply.body)
     except orjson.JSONDecodeError:

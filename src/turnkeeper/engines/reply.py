@@ -1,4 +1,4 @@
-"""Reading the JSON bodies of engines: large payloads are cut out before parsing, and what is not quite JSON is mended.
+"""The JSON bodies of engines: large payloads are decoded apart from the JSON, and JSON as Python writes it is accepted.
 
 Pure. Knows JSON and the names of the payload fields; knows no wire's layout.
 
@@ -30,13 +30,13 @@ from turnkeeper.routing import PackedIds
 
 Bytes: TypeAlias = bytes | bytearray
 Body: TypeAlias = "Bytes | ReplyBody"
-"""A reply's body: whole, or as it was read."""
+"""The body of a reply, whole or as it was read."""
 
 _SMALL_BYTES = 256
-"""Payloads shorter than this are left in place: cutting them out gains nothing."""
+"""Payloads that are shorter are left in the JSON: cutting them out gains nothing."""
 
 _VALUE_BYTES = 64
-"""Within so many bytes of its key a payload begins."""
+"""The number of bytes behind its key within which a payload begins."""
 
 _PAYLOAD_KEYS = (b'"routed_experts"', b'"indexer_topk"', b'"prompt_routed_experts"')
 _LONGEST_KEY = max(map(len, _PAYLOAD_KEYS))
@@ -44,17 +44,17 @@ _VALUE_START = re.compile(rb'\s*:\s*"')
 
 
 class ReplyBody:
-    """A body as it comes in: ``text`` is all of it but its large payloads, each of which left its index there.
+    """A body that is read while it comes in: ``text`` has all of it, with an index in place of each large payload.
 
     A key inside a string cannot be mistaken for one: there its quotes are escaped. A payload that begins with an escape
     is left to the parser.
     """
 
     def __init__(self, *, holds_payloads: bool = True) -> None:
-        """Begin with nothing.
+        """Expect the first part of a body.
 
         Args:
-            holds_payloads: whether payloads were asked for; one that comes all the same then stays in the text.
+            holds_payloads: True if payloads were asked for; otherwise a payload stays in the text.
         """
         self.text = bytearray()
         self.payloads: list[PackedIds] = []
@@ -65,7 +65,7 @@ class ReplyBody:
 
     @classmethod
     def read(cls, body: Bytes) -> "ReplyBody":
-        """A body that is there as a whole."""
+        """Read a body that is there as a whole."""
         found = cls()
         found.feed(body)
         return found
@@ -84,7 +84,7 @@ class ReplyBody:
                 rest = self._take_payload(self._open, rest)
 
     def _find_payload(self) -> Bytes:
-        """Look through new text for a payload that begins; what follows its opening quote."""
+        """Search new text for the beginning of a payload, and return what follows its opening quote."""
         while True:
             places = [(place, key) for key in _PAYLOAD_KEYS if (place := self.text.find(key, self._searched)) >= 0]
             if not places:
@@ -112,7 +112,7 @@ class ReplyBody:
         return rest
 
     def _take_payload(self, payload: PackedIds, chunk: Bytes | memoryview) -> Bytes:
-        """Give the payload what is its own of a chunk; what follows its closing quote."""
+        """Decode the payload's share of a chunk, and return what follows its closing quote."""
         # Decoding finds the end of the text, or an escape in it, as fast as looking for them would.
         taken = 0 if self._backslash else payload.feed_valid(chunk)
         if taken == len(chunk):
@@ -140,15 +140,15 @@ class JsonReply:
     value: JsonObject
     payloads: Sequence[PackedIds] = ()
     is_strict: bool = True
-    """Whether it was JSON: then no number in it is NaN or infinite."""
+    """True if the reply was strict JSON, so that no number in it is NaN or infinite."""
     sampled: TokenLogprobs | None = None
-    """``output_token_logprobs``, where it was cut out before parsing."""
+    """The entries of ``output_token_logprobs``, where they were cut out before parsing."""
 
     def take_payload(self, holder: Mapping[str, Any], key: str) -> bytes | PackedIds | None:
-        """The payload under a key, wherever it ended up; None when the key is absent or null.
+        """Return the payload under a key, decoded or as text; None when the key is absent or null.
 
         Raises:
-            EngineProtocolError: the value is no text.
+            EngineProtocolError: the value is not text.
         """
         value = holder.get(key)
         if value is None:
@@ -161,10 +161,10 @@ class JsonReply:
 
 
 def cut_choice_logprobs(text: bytearray) -> bytearray:
-    """The text of a chat reply without the choice's ``logprobs``, where they stand as SGLang writes them.
+    """Cut the choice's ``logprobs`` from the text of a chat reply, where they are written as by SGLang.
 
-    They say once more what ``meta_info`` says, in two thirds of the reply's objects, and nobody reads them: a turn with
-    332 tokens takes 0.2 ms less. What is cut in the wrong place is no JSON any more.
+    They repeat ``meta_info``, take two thirds of the reply's objects, and are not read: a turn with 332 tokens takes
+    0.2 ms less without them. A cut in a wrong place leaves no JSON, and the reply is then parsed whole.
     """
     start = text.find(b'"logprobs":{"content":[')
     stop = text.find(b']},"finish_reason":', start) if start >= 0 else -1
@@ -177,13 +177,12 @@ def parse_reply(body: Body, url: str, *, cut_logprobs: bool = False) -> JsonRepl
     """Parse an engine's reply.
 
     Args:
-        body: the reply.
-        url: where it came from.
-        cut_logprobs: whether the tokens with their log-probabilities are read apart, which is much faster; their place
-            in the value then holds null.
+        body: the reply. url: where it came from. cut_logprobs: True to read the tokens with their log-probabilities
+        apart from the JSON, which is much faster; null
+            then stands in their place.
 
     Raises:
-        EngineProtocolError: empty, truncated, HTML or another kind of text, or JSON that is not an object.
+        EngineProtocolError: the body is empty, truncated, HTML or other text, or JSON that is not an object.
     """
     read = body if isinstance(body, ReplyBody) else ReplyBody.read(body)
     shortened, sampled = cut_token_logprobs(cut_choice_logprobs(read.text)) if cut_logprobs else (read.text, None)
@@ -200,7 +199,7 @@ def parse_reply(body: Body, url: str, *, cut_logprobs: bool = False) -> JsonRepl
 
 
 def _parse_whole(text: bytearray, url: str) -> tuple[bool, object]:
-    """Whether a reply is strict JSON, and what it says: that is seen only where nothing was cut out of it."""
+    """Parse a reply with nothing cut out of it; the first value is True if it is strict JSON."""
     try:
         return True, orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -221,10 +220,10 @@ def _parse_leniently(body: bytearray, url: str) -> object:
 
 
 def expect_object(value: object, name: str, url: str, *, hint: str = "") -> JsonObject:
-    """The value as an object.
+    """Return a value that has to be an object.
 
     Raises:
-        EngineProtocolError: it is something else; the message names ``name``.
+        EngineProtocolError: the value is something else; the message names ``name``.
     """
     if not isinstance(value, dict):
         raise EngineProtocolError(
@@ -239,12 +238,12 @@ def _name_kind(value: object) -> str:
 
 
 def clean_numbers(reply: JsonReply, value: Any) -> Any:
-    """A part of a reply with NaN and infinities replaced by null; strict JSON has none, and is given back as it is."""
+    """Replace NaN and infinities in a part of a reply by null. Strict JSON has none, and is returned as it is."""
     return value if reply.is_strict else replace_nonfinite(value)
 
 
 def replace_nonfinite(value: Any) -> Any:
-    """The same JSON value with NaN, infinities and numbers that no double holds replaced by null."""
+    """Replace NaN, infinities and numbers that no double holds by null, in a whole JSON value."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value if is_number(value) else None
     if isinstance(value, list):

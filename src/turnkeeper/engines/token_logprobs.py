@@ -1,8 +1,8 @@
-"""``output_token_logprobs``: the ids that an engine sampled and their log-probabilities, read from its reply.
+"""SGLang's ``output_token_logprobs``: the sampled ids and their log-probabilities.
 
-Pure. SGLang writes one list a token, ``[logprob, id, text]``, and its text is null where nobody asked for it. Parsed as
-JSON that is one object a token, and garbage collection walks through all of them. `cut_token_logprobs` therefore takes
-the list out of the raw reply and reads it as one flat list of numbers. A list in any other shape is left where it
+Pure. SGLang writes one list for each token, ``[logprob, id, text]``, whose text is null unless it was asked for. Parsed
+as JSON that is one object for each token, and garbage collection visits all of them. `cut_token_logprobs` therefore
+takes the list out of the raw reply and reads it as one flat list of numbers. A list in any other shape is left where it
 stands, and `read_token_logprobs` reads it after parsing.
 """
 
@@ -25,15 +25,15 @@ _ENTRY_END = b"null]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogprobs:
-    """What an engine sampled: ids and log-probabilities are parallel."""
+    """The ids that an engine sampled and their log-probabilities; the two lists are parallel."""
 
     ids: Sequence[object]
-    """Unchecked: `freeze_whole_numbers` makes token ids of them."""
+    """The ids as they were parsed, unchecked; `freeze_ids` checks them."""
     logprobs: Sequence[object]
-    """Unchecked: numbers, or null where the engine could not say one."""
+    """The log-probabilities as they were parsed: numbers, or null where the engine has none."""
 
     def freeze_ids(self, url: str) -> TokenIds:
-        """The token ids, shape [T].
+        """Return the token ids, shape [T].
 
         Raises:
             EngineProtocolError: an entry is no token id.
@@ -46,7 +46,7 @@ class TokenLogprobs:
             ) from error
 
     def freeze_logprobs(self) -> NDArray[np.float64]:
-        """The log-probabilities, shape [T], NaN for what is no number."""
+        """Return the log-probabilities, shape [T], with NaN for an entry that is no number."""
         if set(map(type, self.logprobs)) == {float}:  # nearly always; looking at each takes three times as long
             return np.array(self.logprobs, dtype=np.float64)
         numbers = (float(value) if isinstance(value, float) or is_number(value) else nan for value in self.logprobs)
@@ -54,11 +54,11 @@ class TokenLogprobs:
 
 
 def cut_token_logprobs(text: bytearray) -> tuple[bytearray, TokenLogprobs | None]:
-    """Take the list out of a reply, where every entry is written ``[logprob,id,null]`` without spaces.
+    """Cut the list out of a reply, where every entry is written ``[logprob,id,null]`` without spaces.
 
     Returns:
-        The reply with null in place of the list, and what the list said; the reply as it was, and None, where the list
-        has another shape, stands there twice, or is missing.
+        The reply with null in place of the list, and the list's entries; or the reply as it was, and None, where the
+        list has another shape, occurs twice, or is missing.
     """
     start = text.find(_KEY + b"[[")
     stop = text.find(_ENTRY_END + b"]", start) + len(_ENTRY_END) + 1
@@ -85,10 +85,10 @@ def cut_token_logprobs(text: bytearray) -> tuple[bytearray, TokenLogprobs | None
 
 
 def read_token_logprobs(entries: Sequence[Any], url: str) -> TokenLogprobs:
-    """What a parsed list says.
+    """Read a list that was parsed as JSON.
 
     Raises:
-        EngineProtocolError: an entry has no place for an id.
+        EngineProtocolError: an entry has no id.
     """
     try:
         return TokenLogprobs(ids=[entry[1] for entry in entries], logprobs=[entry[0] for entry in entries])
@@ -99,7 +99,7 @@ def read_token_logprobs(entries: Sequence[Any], url: str) -> TokenLogprobs:
 
 
 def freeze_whole_numbers(values: Sequence[object]) -> TokenIds:
-    """Ids that were parsed from JSON, where ``true``, ``1.0`` and ``"1"`` are none.
+    """Make token ids of values that were parsed from JSON, where ``true``, ``1.0`` and ``"1"`` are no ids.
 
     Raises:
         ValueError: an entry is no whole number, negative, or too large.

@@ -1,7 +1,7 @@
-"""The likeliest tokens beside each sampled one, out of every wire's own form of them.
+"""The likeliest tokens at each position of a reply (``top_logprobs``), read from the form of each wire.
 
-Pure. They are a report for the agent and nothing that is trained on, so what is malformed is left out and refuses no
-reply. Each place has at most as many as were asked for, the likeliest first::
+Pure. They are reported to the agent and not trained on, so malformed entries are left out and no reply is refused for
+them. Each position has at most as many as were asked for, the likeliest first::
 
     SGLang                  meta_info.output_top_logprobs   [[[-0.1, 5, "a"], [-2.3, 7, "b"]], ...]
     vLLM, generate route    logprobs.content                [{"top_logprobs": [{"token_id": 5, "logprob": -0.1}]}, ...]
@@ -18,18 +18,18 @@ _ID_PREFIX = "token_id:"
 
 
 def count_wanted(request: GenerateRequest | None) -> int:
-    """How many a request asks for at each place; 0 for none."""
+    """Return how many tokens a request asks for at each position; 0 for none."""
     count: Any = 0 if request is None else request.forwarded.get("top_logprobs", 0)
     return count if isinstance(count, int) and not isinstance(count, bool) else 0
 
 
 def read_top_logprobs(places: Any, *, tokens: int, wanted: int) -> TopLogprobs | None:
-    """What a reply says at each place; None where nothing was asked for, or it is not said of every place.
+    """Read the likeliest tokens of each position; None where none were asked for, or not every position has them.
 
     Args:
         places: one entry for each sampled token, in any of the forms above.
-        tokens: how many tokens were sampled.
-        wanted: how many were asked for.
+        tokens: the number of sampled tokens.
+        wanted: the number that was asked for at each position.
     """
     if not wanted or not is_array(places) or len(places) != tokens:
         return None

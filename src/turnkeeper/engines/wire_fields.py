@@ -1,4 +1,4 @@
-"""Sorts the fields of a request for one engine wire: those that the wire has, under its names, and those it lacks.
+"""Sort the fields of a request for one engine wire: those that the wire has, under its names, and those that it lacks.
 
 Pure. The names stand in the table of `turnkeeper.fields`; grammars have a form of their own for each wire.
 """
@@ -28,7 +28,7 @@ class WireFields:
 
 
 def select_fields(request: GenerateRequest, wire: Wire) -> WireFields:
-    """Sort a request's fields.
+    """Sort the fields of a request, those of the sampler and all others.
 
     Raises:
         EngineRefusedError: the request asks for two grammars.
@@ -64,5 +64,5 @@ def select_fields(request: GenerateRequest, wire: Wire) -> WireFields:
 
 
 def find_dropped(request: GenerateRequest, wire: Wire) -> tuple[str, ...]:
-    """The fields of a request that a wire does not have, by name."""
+    """Name the fields of a request that a wire does not have."""
     return select_fields(request, wire).dropped_fields

@@ -1,4 +1,4 @@
-"""Which engines there are, whether they are fit for turns, and how they are steered."""
+"""The fleet: the engines behind the server, their status, the check of the routes to them, and weight updates."""
 
 from turnkeeper.fleet.connect import connect_engines
 from turnkeeper.fleet.monitor import EngineMonitor

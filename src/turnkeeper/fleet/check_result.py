@@ -1,4 +1,4 @@
-"""What a probe's answer says of a route: the verdict, and the sentence that names what is at fault. Pure."""
+"""The result of a route check, and the sentence that names what is at fault. Pure."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -8,41 +8,41 @@ from turnkeeper.engines.engine import EngineStatus
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineTimeoutError, TurnkeeperError
 
 FOREIGN = "foreign"
-"""The fault of prompt rows that are another prompt's."""
+"""The fault of prompt rows that belong to another prompt."""
 
 
 class RouteState(StrEnum):
-    """What is known of a route."""
+    """The state of a route, as far as it was checked."""
 
     UNCHECKED = "unchecked"
-    """Nothing: it was not asked yet, or gave no answer."""
+    """The route was not checked yet, or gave no answer."""
     SOUND = "sound"
-    """It keeps what a turn needs."""
+    """The route keeps what turns need."""
     UNFIT = "unfit"
-    """It does not."""
+    """The route loses or changes something that turns need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What a probe found out about one route."""
+    """The result of the check of one route."""
 
     state: RouteState
     reason: str = ""
-    """What is wrong, naming the router or flag at fault; or why nothing is known."""
+    """The reason why the route is unfit, with the router or flag at fault, or why its state is unknown."""
     is_fatal: bool = False
-    """Whether a turn on this route would fail for the same reason, or hold what is not true."""
+    """True if turns on this route would fail for the same reason, or record what is not true."""
     is_about_rows: bool = False
-    """Whether the rows are what is wrong."""
+    """True if the routing rows are at fault."""
     sampled_tokens: int = 0
-    """What the engine sampled for the probe."""
+    """The number of tokens that the engine sampled for the check."""
 
 
 UNCHECKED = CheckResult(state=RouteState.UNCHECKED)
-"""Before the first probe."""
+"""The result before the first check."""
 
 
 def classify_error(error: TurnkeeperError, on_bad_rows: OnBadRows = OnBadRows.FAIL) -> CheckResult:
-    """What a failed probe says of the route."""
+    """Make the check result of a probe that failed."""
     status = error.facts.get("engine_status")
     if isinstance(error, EngineProtocolError):
         is_about_rows = "fault" in error.facts
@@ -60,10 +60,10 @@ def classify_error(error: TurnkeeperError, on_bad_rows: OnBadRows = OnBadRows.FA
 
 
 def describe_missing_adapter(url: str, lora_name: str, result: CheckResult) -> CheckResult:
-    """The verdict on a route whose engine lists no such adapter.
+    """Make the check result of a route whose engine does not list the LoRA adapter.
 
-    Turns are tried all the same: a trainer may load the adapter with its first weight update, and an engine that
-    refuses it tells the turn so itself.
+    Turns are tried all the same: a trainer may load the adapter with its first weight update, and an engine without it
+    refuses the turn itself.
     """
     said = f": {result.reason}" if result.reason else ", and may sample the base weights without saying so"
     reason = (
@@ -74,12 +74,12 @@ def describe_missing_adapter(url: str, lora_name: str, result: CheckResult) -> C
 
 
 def describe_fault(url: str, problem: str, results: dict[str, CheckResult], *, name: str) -> str:
-    """One sentence that says what is at fault.
+    """Say in one sentence what is at fault, the router or the engine behind it.
 
     Args:
-        url: what was asked.
-        problem: what came back.
-        verdicts: of each worker asked directly.
+        url: the address that was checked.
+        problem: the reason that the check gave.
+        results: the check results of workers that were called directly, by address.
         name: the router's name.
     """
     if not results:
@@ -95,7 +95,7 @@ def describe_fault(url: str, problem: str, results: dict[str, CheckResult], *, n
 
 
 def describe_pair_fault(status: EngineStatus, result: CheckResult, *, name: str) -> str:
-    """The same for prefill and decode workers, and what stands in front of them; an empty name is no router's."""
+    """Say in one sentence what is at fault behind prefill and decode workers; an empty name stands for no router."""
     if not result.is_about_rows:
         router = f"the router at {status.url} ({name}) in front of prefill and decode workers"
         return f"{router} is at fault: {result.reason}" if name else result.reason

@@ -1,7 +1,7 @@
-"""Which adapter talks to which URL.
+"""The choice of an adapter for each engine URL.
 
-Owns the choice between wires, and finding it out by asking where the operator left it open: SGLang answers
-``/model_info``, vLLM answers ``/version``; a router that answers neither stands in front of SGLang.
+Owns the choice between wires, and detecting the kind of a server where the operator left it open: SGLang answers
+``/model_info``, vLLM answers ``/version``; a router that answers neither is in front of SGLang.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ from turnkeeper.errors import EngineError
 from turnkeeper.fleet.pool import EnginePool, PoolMember
 
 WrapEngine: TypeAlias = Callable[[str, Engine], Engine]
-"""Wraps the engine of a URL."""
+"""Wraps the engine of a URL, for instance with the check of its route."""
 
 
 def connect_engines(
@@ -41,16 +41,16 @@ def connect_engines(
     now: Callable[[], float],
     wrap: WrapEngine | None = None,
 ) -> Engine:
-    """The engines at these URLs behind one seam. Nothing is called yet.
+    """Make one engine of the engines at these URLs. Nothing is called yet.
 
     Args:
-        urls: at least one.
-        client: shared by all; the caller closes it.
-        kind: whose wire they speak, or auto.
-        wire: which route of SGLang generates; None takes the one that suits each server.
-        parse: reads ids into messages, for wires that answer ids alone.
+        urls: the addresses of engines or routers, at least one.
+        client: shared by all engines; the caller closes it.
+        kind: the kind of the engines, or auto.
+        wire: the route of SGLang that generates; None takes the one that suits each server.
+        parse: makes messages of ids, for wires that answer ids alone.
         now: a monotonic clock, in seconds.
-        guard: wraps the engine of each URL.
+        wrap: wraps the engine of each URL.
     """
     members: list[PoolMember] = []
     for url in dict.fromkeys(url.rstrip("/") for url in urls):
@@ -74,10 +74,10 @@ def _connect(url: str, client: EngineClient, kind: EngineKind, wire: EngineWire 
 
 
 async def detect_kind(url: str, client: EngineClient) -> EngineKind:
-    """Ask a server what it is.
+    """Detect the kind of the server at a URL.
 
     Raises:
-        EngineError: it is not there.
+        EngineError: the server does not answer.
     """
     info = await client.call("GET", f"{url}/model_info", timeout_s=SHORT_CALL_TIMEOUT_S)
     if info.status != 200:
@@ -88,10 +88,10 @@ async def detect_kind(url: str, client: EngineClient) -> EngineKind:
 
 
 class DetectedEngine:
-    """An engine whose kind is found out at its first use, and again for as long as it is not there."""
+    """An engine whose kind is detected at its first use, and tried again while it does not answer."""
 
     def __init__(self, url: str, client: EngineClient, connect: Callable[[EngineKind], Engine]) -> None:
-        """Find out about the server at ``url``; ``connect`` makes the adapter."""
+        """Detect the server at ``url`` when it is first used; ``connect`` makes the adapter for its kind."""
         self.url = url
         self._client = client
         self._connect = connect
@@ -103,20 +103,17 @@ class DetectedEngine:
         return self._known
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
-        """Generate one reply."""
         return await (await self._find()).generate(request, on_ids=on_ids)
 
     async def relay(self, call: RelayRequest) -> RelayReply:
-        """Pass a call through."""
         return await (await self._find()).relay(call)
 
     async def abort(self, rid: str) -> None:
-        """Give up one attempt; a server of unknown kind has none."""
+        # A server of unknown kind runs no attempt.
         if self._known is not None:
             await self._known.abort(rid)
 
     async def fetch_status(self) -> tuple[EngineStatus, ...]:
-        """Look at it."""
         try:
             engine = await self._find()
         except EngineError as error:
@@ -124,6 +121,5 @@ class DetectedEngine:
         return await engine.fetch_status()
 
     async def close(self) -> None:
-        """Release what it holds."""
         if self._known is not None:
             await self._known.close()

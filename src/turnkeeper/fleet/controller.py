@@ -1,7 +1,7 @@
-"""Orders of a trainer, given to engines: to each the calls that its kind has for the order, one after the other.
+"""The controller of engines: it makes the calls of a control action (pause, flush, load, continue, ...) on an engine.
 
-Owns which kind an engine is and what counts as success. What an order means for a kind stands in
-`turnkeeper.engines.control`; in which order engines are told is the caller's.
+Owns the kind of each engine and what counts as success. `turnkeeper.engines.control` has the calls of each kind; the
+caller decides which engine is controlled first.
 """
 
 from typing import cast
@@ -18,7 +18,7 @@ from turnkeeper.fleet.connect import detect_kind
 from turnkeeper.jsontypes import JsonObject
 
 _BUSY_WAIT_S = 0.1
-"""Between two calls to an engine that is not idle yet."""
+"""The time between two calls to an engine that is not idle yet."""
 
 _DEV_MODE = "vLLM has its control routes only with VLLM_SERVER_DEV_MODE=1"
 _HINTS = {
@@ -31,7 +31,7 @@ _HINTS = {
 
 
 class EngineController:
-    """Gives orders to engines, and finds out once of which kind each engine is."""
+    """Controls engines, whose kinds it detects once."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class EngineController:
         timeout_s: float,
         idle_timeout_s: float = 0.0,
     ) -> None:
-        """Give orders.
+        """Control engines.
 
         Args:
             client: makes the calls; the caller closes it.
             clock: for the waits.
-            kind: what the engines are; auto asks each of them once.
-            timeout_s: the longest one call may take.
-            idle_timeout_s: how long an engine may take to become idle for a call that needs that.
+            kind: the kind of the engines; auto detects that of each engine once.
+            timeout_s: the longest that one call may take.
+            idle_timeout_s: the longest that an engine may take to become idle for a call that needs it.
         """
         self._client = client
         self._clock = clock
@@ -59,17 +59,17 @@ class EngineController:
         self._wires: dict[str, ControlWire] = {}
 
     async def send(self, url: str, action: ControlAction) -> None:
-        """Give one engine an order.
+        """Make the calls of an action on one engine, one after the other.
 
         Raises:
-            EngineError: the engine was not reached, or refused a call; names the URL.
-            ConfigError: the engine's kind cannot do this.
+            EngineError: the engine was not reached, or refused a call; the message names the URL.
+            ConfigError: the engine's kind has no such action.
         """
         for call in action(await self.find_wire(url)):
             await self.post(url, call)
 
     async def find_wire(self, url: str) -> ControlWire:
-        """The control routes of one engine.
+        """Find the control routes of one engine.
 
         Raises:
             EngineError: the engine was not reached.
@@ -80,10 +80,10 @@ class EngineController:
         return self._wires[url]
 
     async def post(self, url: str, call: ControlCall) -> None:
-        """Make one call, again and again while the engine is not idle yet and the call waits for that.
+        """Make one call; repeat it while the engine is not idle, where the call needs an idle engine.
 
         Raises:
-            EngineError: the engine was not reached, or refused; names the URL.
+            EngineError: the engine was not reached, or refused the call; the message names the URL.
         """
         deadline = self._clock.now() + self._idle_timeout_s
         while True:
@@ -103,7 +103,7 @@ class EngineController:
 
 
 def is_success(reply: HttpReply) -> bool:
-    """Whether a 200 is one: update and cache routes say ``"success": false`` inside."""
+    """Return False for a 200 that reports a failure inside: update and cache routes write ``"success": false``."""
     try:
         value: object = orjson.loads(reply.body)
     except orjson.JSONDecodeError:

@@ -1,6 +1,6 @@
-"""Keeps an eye on the engines: whether they are up, whether they paused on their own, which weights they hold.
+"""The monitor of the engines: whether they are up, whether they are paused, which weights they hold.
 
-Owns the background look and what it saw last. Tells the gate of pauses; decides nothing.
+Owns the polls in the background and their newest statuses. Tells the gate of pauses; decides nothing.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ OUT_OF_REACH = (
 
 
 class EngineMonitor:
-    """Looks at all engines now and then, more often while something is about to change."""
+    """Polls the status of all engines at intervals, and more often while something is about to change."""
 
     def __init__(
         self,
@@ -34,16 +34,16 @@ class EngineMonitor:
         on_poll: Callable[[tuple[EngineStatus, ...]], object] = lambda _: None,
         spawn: Spawn = spawn_alone,
     ) -> None:
-        """Watch the engines behind ``engine``.
+        """Monitor the engines behind ``engine``.
 
         Args:
-            engine: what to probe.
-            gate: told of every pause that is seen.
-            clock: for the waits between looks.
-            interval_s: between looks while all is quiet.
-            fast_interval_s: between looks while the engines are paused, or a turn was aborted without a reason.
-            on_poll: called with what every look saw, once the gate knows of it.
-            spawn: begins looks, which go on where a caller is cancelled.
+            engine: asked for the status of each engine.
+            gate: told of every pause that is observed.
+            clock: for the waits between polls.
+            interval_s: the time between polls while nothing changes.
+            fast_interval_s: the time between polls while the engines are paused, or after an abort without a reason.
+            on_poll: called with the statuses of every poll, after the gate.
+            spawn: starts polls, which continue where a caller is cancelled.
         """
         self._engine = engine
         self._gate = gate
@@ -63,11 +63,11 @@ class EngineMonitor:
         self._updated: set[str] = set()
         self._out_of_reach: set[str] = set()
         self.statuses: tuple[EngineStatus, ...] = ()
-        """What the newest look saw; empty before the first."""
+        """The statuses of the newest poll; empty before the first."""
 
     @property
     def state(self) -> EngineState:
-        """All engines in one word; paused wins while the gate is closed, and serving before the first look."""
+        """The state of all engines together: paused while the gate is closed, and serving before the first poll."""
         if not self._gate.is_open:
             return EngineState.PAUSED
         if self.statuses and all(status.state is EngineState.UNREACHABLE for status in self.statuses):
@@ -75,7 +75,7 @@ class EngineMonitor:
         return EngineState.SERVING
 
     async def poll(self) -> tuple[EngineStatus, ...]:
-        """Look now; callers at the same time share one look."""
+        """Poll the engines now; callers at the same time share one poll."""
         if self._poll is None or self._poll.done() or self._poll_requests != self._gate.requested_changes:
             self._poll = self._spawn("engine_looks", self._poll_once())
             self._polls.add(self._poll)
@@ -100,7 +100,7 @@ class EngineMonitor:
         return statuses
 
     def note_version(self, url: str, version: str) -> None:
-        """An engine was seen to hold this version."""
+        """Note that a weight version was observed at an engine."""
         if self._versions_at != self._gate.requested_changes:
             self._versions.clear()
             self._versions_at = self._gate.requested_changes
@@ -109,11 +109,11 @@ class EngineMonitor:
             self._updated.add(url)
 
     def was_updated(self, url: str) -> bool:
-        """Whether an engine was given other weights since it is watched; one that names no version may have been."""
+        """Return True if an engine has other weights than when first seen; one that names no version may have."""
         return url in self._updated or (url not in self._first_versions and self._gate.closings > 0)
 
     async def fetch_versions(self) -> Mapping[str, str]:
-        """The version of each engine, by URL, as a snapshot; asks the engines after the trainer has spoken."""
+        """Return the weight version of each engine; poll first where the trainer paused or continued the engines."""
         if self._versions_at != self._gate.requested_changes:
             await self.poll()
         if self._versions_at != self._gate.requested_changes:  # no engine names a version: do not ask again
@@ -122,22 +122,22 @@ class EngineMonitor:
         return dict(self._versions)
 
     def find_version(self, url: str) -> str | None:
-        """The version last seen at an engine; None when unknown."""
+        """Find the weight version last observed at an engine; None when unknown."""
         return self._versions.get(url) if self._versions_at == self._gate.requested_changes else None
 
     def poll_often(self, duration_s: float) -> None:
-        """Look at once and often for a while."""
+        """Poll the engines at once, and often for this many seconds."""
         self._poll_often_until = max(self._poll_often_until, self._clock.now() + duration_s)
         self._wake.set()
 
     async def close(self) -> None:
-        """End what is still being looked at; nobody may look afterwards."""
+        """Cancel the polls that still run; the monitor is not used afterwards."""
         for poll in self._polls:
             poll.cancel()
         await asyncio.gather(*self._polls, return_exceptions=True)
 
     async def run(self) -> None:
-        """Look for ever; its owner cancels it."""
+        """Poll until cancelled."""
         while True:
             await self.poll()
             is_fast = self._clock.now() < self._poll_often_until or not self._gate.is_open

@@ -1,8 +1,8 @@
-"""Several engines as one.
+"""A pool of engines behind one `Engine`.
 
-Owns which engine serves a session: rendezvous hashing, so that a session stays where its prefix cache is, an engine
-that fails loses only its own sessions, and gets exactly those back. There is no table to fill: a session id and the
-list of URLs decide.
+Owns the choice of the engine for a session, by rendezvous hashing: a session stays where its prefix cache is, and an
+engine that fails loses only its own sessions and gets exactly those back. There is no table to keep: session id and
+URLs decide.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Reply = TypeVar("Reply")
 
 
 def rank_engines(session_id: str, urls: Sequence[str]) -> tuple[str, ...]:
-    """The URLs in the order in which they serve this session, best first; independent of the order given."""
+    """Rank the URLs for a session, best first; the order in which they are given has no influence."""
 
     def weigh(url: str) -> bytes:
         return hashlib.blake2b(f"{session_id}\n{url}".encode(), digest_size=8).digest()
@@ -37,18 +37,18 @@ def rank_engines(session_id: str, urls: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolMember:
-    """One engine of a pool."""
+    """An engine of a pool, and its URL."""
 
     url: str
     engine: Engine
 
 
 class EnginePool:
-    """Engines behind one `Engine`. A turn goes to the best-ranked engine that is up.
+    """Several engines as one. A turn goes to the best-ranked engine that is up.
 
     An engine is down from its first failure (no connection, a reply that breaks off, a status that says so) until
-    ``retry_s`` later or until a probe finds it serving. Only a call that no engine accepted moves on to the next one; a
-    reply that breaks off is an error of that turn, and the next turn goes elsewhere.
+    ``retry_s`` later or until its status is serving. Only a call that no engine accepted is tried on the next one; a
+    reply that breaks off is an error of that turn, and the next turn goes to another engine.
     """
 
     def __init__(self, members: Sequence[PoolMember], *, now: Callable[[], float], retry_s: float = 5.0) -> None:
@@ -57,7 +57,7 @@ class EnginePool:
         Args:
             members: at least one; URLs are unique.
             now: a monotonic clock, in seconds.
-            retry_s: how long an engine that failed is passed over.
+            retry_s: the time for which an engine that failed is not tried first.
         """
         if not members:
             raise ValueError("a pool has at least one engine")
@@ -67,7 +67,7 @@ class EnginePool:
         self._down_until: dict[str, float] = {}
 
     def list_candidates(self, session_id: str) -> tuple[str, ...]:
-        """The engines to try for a session, in order: those that are up, then the rest."""
+        """List the engines to try for a session, in order: those that are up, then the others."""
         ranked = rank_engines(session_id, tuple(self._engines))
         return tuple(sorted(ranked, key=self._is_down))
 
@@ -81,11 +81,9 @@ class EnginePool:
             self._down_until[url] = self._now() + self._retry_s
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
-        """Generate on the session's engine, or on the next where nothing accepts a connection."""
         return await self._try_each(request.session_id, lambda engine: engine.generate(request, on_ids=on_ids))
 
     async def relay(self, call: RelayRequest) -> RelayReply:
-        """Pass a call through to the session's engine."""
         return await self._try_each(call.session_id, lambda engine: engine.relay(call))
 
     async def _try_each(self, session_id: str, attempt: Callable[[Engine], Awaitable[Reply]]) -> Reply:
@@ -108,11 +106,11 @@ class EnginePool:
         raise EngineError("; ".join(refusals), url=next(iter(self._engines)), accepted=False)
 
     async def abort(self, rid: str) -> None:
-        """Tell every engine: the attempt's own may be among those that look down."""
+        # Every engine is asked, since the attempt may run on one that is taken to be down.
         await asyncio.gather(*(engine.abort(rid) for engine in self._engines.values()))
 
     async def fetch_status(self) -> tuple[EngineStatus, ...]:
-        """Look at all engines at once; one that serves again takes its sessions back."""
+        # An engine that serves again gets its sessions back.
         found = await asyncio.gather(*(engine.fetch_status() for engine in self._engines.values()))
         statuses = tuple(status for each in found for status in each)
         for status in statuses:
@@ -121,5 +119,4 @@ class EnginePool:
         return statuses
 
     async def close(self) -> None:
-        """Close each engine."""
         await asyncio.gather(*(engine.close() for engine in self._engines.values()))

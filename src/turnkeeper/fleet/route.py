@@ -1,14 +1,14 @@
-"""What is known of the route to each engine, and what that means for turns.
+"""The route checks of a server: when the route to each engine is checked, and what the result means for turns.
 
-Owns when a route is probed and what a turn does about the verdict; `probe` finds it. A route is probed in the
-background as soon as its URL serves: at the start, when it comes back, when its router lists other workers; and again
-now and then while no verdict is known or a bad one stands, so that a router started anew with the right flag needs
-no restart here. A sound route is left alone.
+`route_check` makes a check by a short generation, the probe. A route is checked in the background as soon as its URL
+serves: at the start, when it comes back, and when its router lists other workers. It is checked again at intervals
+while its result is unknown or bad, so that a router that was restarted with the right flag needs no restart of this
+server. A sound route is not checked again.
 
-A turn waits a little for a first verdict. One on a route that is known to be unfit is refused with the probe's
-explanation and makes no engine call; a verdict of some age is renewed first. No verdict never holds a turn up.
+A turn waits a little for the first result. A turn on an unfit route is refused with the reason and makes no engine
+call; a result of some age is renewed first. A turn is not held up where the result stays unknown.
 
-Nothing is probed while the engines are paused: a probe that a pause meets is given up.
+No route is checked while the engines are paused: a check that runs when a pause begins is cancelled.
 """
 
 import asyncio
@@ -36,42 +36,42 @@ from turnkeeper.generation.gate import Gate
 logger = logging.getLogger("turnkeeper.engines")
 
 CheckRoute: TypeAlias = Callable[[str], Awaitable[RouteStatus]]
-"""Probes one URL, in bounded time."""
+"""Checks the route to one URL, in bounded time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteTimes:
-    """How long things take, in seconds."""
+    """The times of route checks, in seconds."""
 
     turn_wait_s: float = 5.0
-    """A turn waits so long for a verdict."""
+    """The time that a turn waits for a first result."""
     renew_s: float = 5.0
-    """A turn has a bad verdict renewed that is older."""
+    """The age from which a turn has a bad result renewed."""
     interval_s: float = 30.0
-    """Between probes of a route that is not known to be sound."""
+    """The time between checks of a route that is not known to be sound."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Route:
-    """One URL."""
+    """The route to one URL, with its newest status and check result."""
 
     url: str
     result: CheckResult = UNCHECKED
     status: EngineStatus | None = None
-    """The newest look at it."""
+    """The newest status of the engine or router at the URL; None before the first."""
     checked_at: float | None = None
-    """When its newest probe began; None when the next look shall begin one."""
+    """The time at which the newest check began; None to check at the next status."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    """Unset while a probe runs."""
+    """Unset while a check runs."""
 
     @property
     def is_serving(self) -> bool:
-        """Whether it was seen to serve."""
+        """True if the newest status is serving."""
         return self.status is not None and self.status.state is EngineState.SERVING
 
 
 class RouteChecker:
-    """All routes of one process."""
+    """Checks the routes to all engines of one process."""
 
     def __init__(
         self,
@@ -83,15 +83,15 @@ class RouteChecker:
         times: RouteTimes | None = None,
         on_result: Callable[[CheckResult], object] = lambda _: None,
     ) -> None:
-        """Keep these routes; nothing is asked before `run`.
+        """Check these routes; nothing is called before `run`.
 
         Args:
-            urls: of the engines or routers.
-            gate: no probe runs while it is closed.
+            urls: the addresses of engines or routers.
+            gate: no check runs while it is closed.
             clock: for the waits.
-            check: finds a verdict.
+            check: checks one route.
             times: None takes the defaults.
-            on_result: told of every probe that came to an end.
+            on_result: called with the result of every check that was not cancelled.
         """
         self.routes = {url.rstrip("/"): Route(url=url.rstrip("/")) for url in urls}
         for route in self.routes.values():
@@ -104,7 +104,7 @@ class RouteChecker:
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Own the probes until cancelled."""
+        """Own the tasks of the checks until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -113,7 +113,7 @@ class RouteChecker:
                 self._group = None
 
     def note_statuses(self, statuses: Iterable[EngineStatus]) -> None:
-        """Take in a look at the engines, and probe what has to be."""
+        """Take the statuses of a poll, and start the checks that they make necessary."""
         for status in statuses:
             route = self.routes.get(status.url)
             if route is None:
@@ -127,7 +127,7 @@ class RouteChecker:
                 self._begin(route)
 
     def _is_old(self, route: Route, age_s: float) -> bool:
-        """Whether what is known, unless it is good, was found out so long ago."""
+        """Return True if a route is not sound and its newest check began at least so many seconds ago."""
         if route.result.state is RouteState.SOUND or route.checked_at is None:
             return False
         return self._clock.now() - route.checked_at >= age_s
@@ -139,7 +139,7 @@ class RouteChecker:
             self._group.create_task(self._probe(route))
 
     async def _probe(self, route: Route) -> None:
-        """Find a verdict, unless a pause comes first."""
+        """Check a route, unless a pause begins first."""
         check = asyncio.ensure_future(self._check(route.url))
         pause = asyncio.ensure_future(self._gate.wait_until_closed())
         try:
@@ -147,8 +147,8 @@ class RouteChecker:
             if check.done():
                 self._note_result(route, check.result().result)
             else:
-                route.checked_at = None  # as soon as the engines go on
-        except Exception:  # nothing that a probe meets may end the others
+                route.checked_at = None  # check again as soon as the engines continue
+        except Exception:  # a failure of one check may not end the others
             logger.exception("the probe of %s failed", route.url)
         finally:
             for task in (check, pause):
@@ -165,10 +165,10 @@ class RouteChecker:
             logger.info("%s is fit for turns now", route.url)
 
     async def require_fit(self, url: str) -> None:
-        """Let a turn take the route, after a short wait where nothing is known of it.
+        """Refuse a turn on an unfit route, after a short wait where the route was not checked yet.
 
         Raises:
-            EngineProtocolError: the route is unfit, and was found so lately.
+            EngineProtocolError: the newest check found the route unfit.
         """
         route = self.routes[url]
         if route.result.state is RouteState.SOUND:
@@ -183,49 +183,44 @@ class RouteChecker:
             )
 
     def wrap(self, url: str, engine: Engine) -> Engine:
-        """The engine of one of the URLs, whose turns ask here first."""
+        """Wrap the engine of a URL, so that its turns are refused while the route is unfit."""
         return CheckedEngine(engine, lambda: self.require_fit(url))
 
     def list_problems(self) -> tuple[str, ...]:
-        """What is wrong with the routes, a sentence each."""
+        """List what is wrong with unfit routes, a sentence for each."""
         unfit = (route for route in self.routes.values() if route.result.state is RouteState.UNFIT)
         return tuple(f"{route.url}: {route.result.reason}" for route in unfit)
 
     def count(self, state: RouteState) -> int:
-        """How many routes are in this state."""
+        """Count the routes in this state."""
         return sum(route.result.state is state for route in self.routes.values())
 
 
 def has_changed(before: EngineStatus, after: EngineStatus) -> bool:
-    """Whether something else may serve behind a URL than at the look before."""
+    """Return True if another server may be behind a URL than at the status before."""
     return (before.workers, before.is_disaggregated, before.wire) != (after.workers, after.is_disaggregated, after.wire)
 
 
 class CheckedEngine:
-    """An engine whose turns have to be let in."""
+    """An engine whose turns are refused while its route is unfit."""
 
     def __init__(self, engine: Engine, require_fit: Callable[[], Awaitable[None]]) -> None:
-        """Ask ``admit`` before each turn on ``engine``."""
+        """Call ``require_fit`` before each turn on ``engine``."""
         self._engine = engine
         self._require_fit = require_fit
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
-        """Generate one reply."""
         await self._require_fit()
         return await self._engine.generate(request, on_ids=on_ids)
 
     async def relay(self, call: RelayRequest) -> RelayReply:
-        """Pass a call through."""
         return await self._engine.relay(call)
 
     async def abort(self, rid: str) -> None:
-        """Give up one attempt."""
         await self._engine.abort(rid)
 
     async def fetch_status(self) -> tuple[EngineStatus, ...]:
-        """Look at it."""
         return await self._engine.fetch_status()
 
     async def close(self) -> None:
-        """Release what it holds."""
         await self._engine.close()

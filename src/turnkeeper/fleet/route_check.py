@@ -1,8 +1,9 @@
-"""Does a route keep what a turn needs? Finds out with a short generation, and says what is at fault when not.
+"""The check of one route: a short generation shows whether the route keeps what turns need, and what is at fault if
+not.
 
-Owns the question; what an answer means is `verdict`'s. A router that drops fields answers 200 like any other, so only
+Owns the calls; `check_result` says what an answer means. A router that drops fields answers 200 like any other, so only
 a real call shows it: the ids must be those that were prefilled, their logprobs must come back, and so must the routing
-rows from the row that was asked for, prompt rows included. When a router fails, its workers are asked the same question
+rows from the row that was asked for, prompt rows included. When the check of a router fails, its workers are called
 directly, which tells a router's fault from an engine's.
 
 Behind prefill and decode workers the rows of a prompt can be those of an earlier request, which look like any others.
@@ -39,13 +40,13 @@ from turnkeeper.fleet.check_result import (
 from turnkeeper.routing import RoutingShape, plan_rows, take_patch
 
 PROBE_SESSION = "turnkeeper-probe"
-"""The routing key of every probe: what engines count under it belongs to no session."""
+"""The routing key of every probe; no session has this id."""
 
 _SAMPLED = 2
-"""Tokens a probe asks for, so that a prompt row and a sampled one come back."""
+"""The tokens that a probe samples, so that rows of the prompt and of sampled tokens come back."""
 
 _WORKERS_PROBED = 3
-"""Workers asked at most to find one that answers well: behind a router there may be hundreds."""
+"""The number of workers that are called at most to find a sound one; a router may have hundreds."""
 
 _ALIKE = 0.5
 """The share of equal rows from which two prompts count as routed alike. Numerical noise changes a few percent of the
@@ -54,24 +55,25 @@ rows of one prompt; two prompts share few."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteRequirements:
-    """What a route is asked."""
+    """What turns will need of a route."""
 
     prompt_ids: TokenIds
-    """A few ids that the model knows; more than 3, no palindrome. The messages beside them would render to others."""
+    """The ids of the probe's prompt: more than 3 ids that the model has, no palindrome. The messages sent beside them
+    would render to other ids."""
     shape: RoutingShape | None = None
     """The model's routing, where rows are needed."""
     use_addition_r3: bool = True
-    """Whether rows are asked for from a start."""
+    """True if turns ask for the new rows only."""
     wants_indexer: bool = False
     on_bad_rows: OnBadRows = OnBadRows.FAIL
-    """What turns do with bad rows: masked ones make no turn fail."""
+    """The treatment of bad rows in turns; masked rows make no turn fail."""
     lora_name: str | None = None
-    """The adapter that turns will be sampled with; None for the base weights."""
+    """The LoRA adapter that turns are sampled with; None for the base weights."""
     vocabulary_size: int | None = None
-    """How many ids the model has, padding included; None where nobody knows."""
+    """The number of ids that the model has, padding included; None when unknown."""
 
     def build_request(self) -> GenerateRequest:
-        """The generation that answers it, under an id of its own."""
+        """Build the probe's request, under an id of its own."""
         rows = plan_rows(parent_tokens=2, common_prefix=2, use_addition_r3=self.use_addition_r3) if self.shape else None
         return GenerateRequest(
             rid=f"{PROBE_SESSION}-{secrets.token_hex(8)}",
@@ -89,14 +91,14 @@ class RouteRequirements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteStatus:
-    """One URL: how it is, and what its route is worth."""
+    """The status of the engine or router at a URL, and the result of the check of its route."""
 
     engine: EngineStatus
     result: CheckResult
 
 
 class _ProbeCalls:
-    """One route, asked once or several times."""
+    """The calls of one check."""
 
     def __init__(self, engine: Engine, requirements: RouteRequirements) -> None:
         self._engine = engine
@@ -105,10 +107,10 @@ class _ProbeCalls:
         self.sampled_tokens = 0
 
     async def fetch_prompt_rows(self, prompt_ids: TokenIds) -> NDArray[np.unsignedinteger] | None:
-        """The rows of the prompt, shape [rows, layers, topk]; None where none are needed.
+        """Generate behind a prompt and return its rows, shape [rows, layers, topk]; None where turns need no rows.
 
         Raises:
-            TurnkeeperError: what a turn would fail with.
+            TurnkeeperError: the call failed as a turn would.
         """
         requirements = replace(self._requirements, prompt_ids=prompt_ids)
         request = requirements.build_request()
@@ -135,10 +137,10 @@ class _ProbeCalls:
         return patch.rows.experts_RLK[: len(prompt_ids) - patch.start]
 
     async def compare(self, first: NDArray[np.unsignedinteger]) -> None:
-        """Whether the rows of a prompt belong to its tokens.
+        """Compare the rows of three prompts.
 
         Raises:
-            EngineProtocolError: they do not.
+            EngineProtocolError: the rows of a prompt do not belong to its tokens.
         """
         other = await self.fetch_prompt_rows(freeze_ids(self._requirements.prompt_ids[::-1]))
         again = await self.fetch_prompt_rows(self._requirements.prompt_ids)
@@ -148,13 +150,13 @@ class _ProbeCalls:
             raise EngineProtocolError("the routing rows of a prompt do not depend on its tokens", fault=FOREIGN)
 
     async def abort(self) -> None:
-        """End the call that is still running, if any."""
+        """Abort the call that still runs, if there is one."""
         if self._rid:
             await self._engine.abort(self._rid)
 
 
 def measure_likeness(one_RLK: NDArray[np.unsignedinteger], other_RLK: NDArray[np.unsignedinteger]) -> float:
-    """The share of rows and layers in which both chose the same experts; layers without experts do not count."""
+    """Return the share of rows and layers with the same experts in both; layers without experts do not count."""
     has_experts_L = (one_RLK.any(axis=(0, 2))) | (other_RLK.any(axis=(0, 2)))
     if not has_experts_L.any():
         return 1.0
@@ -165,13 +167,13 @@ def measure_likeness(one_RLK: NDArray[np.unsignedinteger], other_RLK: NDArray[np
 async def probe_route(
     engine: Engine, requirements: RouteRequirements, *, is_disaggregated: bool = False, timeout_s: float = 30.0
 ) -> CheckResult:
-    """Judge the route to an engine. An engine that is not there, is busy or gives no answer leaves it unchecked.
+    """Check a route by short generations. It stays unchecked where the engine is not there, is busy or does not answer.
 
     Args:
-        engine: the route.
-        question: what turns will need.
-        is_disaggregated: whether to see that the rows of a prompt belong to it.
-        timeout_s: how long all of it may take.
+        engine: the engine at the end of the route.
+        requirements: what turns will need.
+        is_disaggregated: True to check also that the rows of a prompt belong to its tokens.
+        timeout_s: the longest that all calls together may take.
     """
     calls = _ProbeCalls(engine, requirements)
     try:
@@ -196,14 +198,14 @@ async def check_route(
     connect: Callable[[str], Engine],
     timeout_s: float = 30.0,
 ) -> RouteStatus:
-    """Probe one URL: whether it is there, and whether its route keeps what a turn needs.
+    """Find the status of the server at a URL, and check its route where it serves.
 
     Args:
         url: an engine or a router.
         client: makes the calls.
-        question: what turns will need.
+        requirements: what turns will need.
         connect: makes the adapter for a URL.
-        timeout_s: how long the short generation may take; a paused engine answers nothing.
+        timeout_s: the longest that the probe may take; a paused engine does not answer.
     """
     url = url.rstrip("/")
     engine = connect(url)
@@ -232,7 +234,7 @@ async def check_route(
 
 
 async def list_models(url: str, client: EngineClient) -> frozenset[str] | None:
-    """The names that a server lists under ``/v1/models``, its adapters among them; None where it lists nothing."""
+    """List the names under a server's ``/v1/models``, LoRA adapters included; None where it lists nothing."""
     try:
         reply = await client.call("GET", f"{url}/v1/models", timeout_s=SHORT_CALL_TIMEOUT_S)
         value: Any = orjson.loads(reply.body) if reply.status == 200 else {}
@@ -242,7 +244,7 @@ async def list_models(url: str, client: EngineClient) -> frozenset[str] | None:
 
 
 async def find_workers(url: str, client: EngineClient) -> tuple[str, ...]:
-    """The workers behind a router; empty where this is none, or it does not answer."""
+    """List the workers behind a router; empty where the server is no router or does not answer."""
     try:
         return read_workers(await client.call("GET", f"{url}/workers", timeout_s=SHORT_CALL_TIMEOUT_S))
     except EngineError:
@@ -250,7 +252,7 @@ async def find_workers(url: str, client: EngineClient) -> tuple[str, ...]:
 
 
 async def name_router(url: str, client: EngineClient) -> str:
-    """Which router this is, by the way it refuses an unknown route."""
+    """Find the name of a router by the way it refuses an unknown route."""
     try:
         return read_router_name(await client.call("GET", f"{url}/turnkeeper-probe", timeout_s=SHORT_CALL_TIMEOUT_S))
     except EngineError:
@@ -258,7 +260,7 @@ async def name_router(url: str, client: EngineClient) -> str:
 
 
 def read_router_name(reply: HttpReply) -> str:
-    """smg says so in a header; sglang-router answers nothing at all."""
+    """Read the name of a router: smg names itself in a header, sglang-router answers with an empty body."""
     if reply.find_header("x-smg-error-code") is not None:
         return "smg"
     return "sglang-router" if reply.status == 404 and not reply.body else "a router"

@@ -1,6 +1,6 @@
-"""Weight updates on running engines: the right calls, in the right order, on each engine.
+"""Weight updates of running engines.
 
-Owns the sequence of an update in every pause mode, as a trainer or a script drives it. Knows nothing of weights: the
+Owns the steps of an update in every pause mode, as a trainer or a script drives it. Knows nothing of weights: the
 engines read them from disk, or the caller moves them while the fleet is paused.
 
 ::
@@ -12,7 +12,7 @@ engines read them from disk, or the caller moves them while the fleet is paused.
     update        flush_cache=true   flush_cache=true   flush_cache=false
     continue
 
-What an engine calls each step stands in `control`.
+`turnkeeper.engines.control` has the calls of each step.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from turnkeeper.jsontypes import JsonObject
 
 
 def check_deployment(mode: PauseMode, *, is_colocated: bool) -> None:
-    """Refuse what cannot work.
+    """Refuse a pause mode that cannot work on colocated engines.
 
     Raises:
-        ConfigError: in_place on engines that share their memory with the trainer.
+        ConfigError: the mode is in_place, and the engines share their memory with the trainer.
     """
     if is_colocated and mode is PauseMode.IN_PLACE:
         raise ConfigError(
@@ -45,17 +45,17 @@ def check_deployment(mode: PauseMode, *, is_colocated: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateResult:
-    """What an update did."""
+    """The result of a weight update."""
 
     version: str
     mode: PauseMode
     engines: int
     paused_s: float
-    """From the first pause to the last continue."""
+    """The seconds from the first pause to the last continue."""
 
 
 class EngineFleet:
-    """All engines of a run, updated together. Control calls go to each engine, never through a router."""
+    """The engines of a training run, which are updated together. Each is called directly, never through a router."""
 
     def __init__(
         self,
@@ -70,21 +70,21 @@ class EngineFleet:
         timeout_s: float = 600.0,
         idle_timeout_s: float = 60.0,
     ) -> None:
-        """Drive these engines.
+        """Update these engines.
 
         Args:
             urls: each engine's own address.
             client: makes the calls; the caller closes it.
             clock: for waits and times.
-            mode: how running turns survive an update.
-            kind: what the engines are; auto asks each of them once.
-            is_colocated: whether the engines share their accelerators with the trainer.
+            mode: the treatment of running turns in an update.
+            kind: the kind of the engines; auto detects that of each engine once.
+            is_colocated: True if the engines share their accelerators with the trainer.
             session_servers: addresses of session servers, whose new turns wait while the engines are paused.
-            timeout_s: the longest one control call may take.
-            idle_timeout_s: how long an engine may take to become idle.
+            timeout_s: the longest that one control call may take.
+            idle_timeout_s: the longest that an engine may take to become idle.
 
         Raises:
-            ConfigError: no engine, or a mode that cannot work in this deployment.
+            ConfigError: there is no engine, or the mode cannot work in this deployment.
         """
         if not urls:
             raise ConfigError("a fleet has at least one engine", hint="give the engines' own URLs, not the router's")
@@ -109,10 +109,11 @@ class EngineFleet:
             train: run while the engines' memory is released, on colocated engines only.
 
         Raises:
-            EngineError: an engine refused or was not reached, named by URL. If that happened while pausing, the
-                engines go on as they were; later, they stay paused, since some may hold the new weights: mend it and
-                update again, or call `resume`.
-            ConfigError: colocated engines of a kind that cannot be told to release their memory; nothing was done.
+            EngineError: an engine refused or was not reached; the message names its URL. If that happened while
+            pausing,
+                the engines continue as they were. Later they stay paused, since some may hold the new weights: mend
+                the fault and update again, or call `resume`.
+            ConfigError: the engines are colocated and of a kind that cannot release memory; nothing was done.
         """
         began = self._clock.now()
         if self.is_colocated:
@@ -131,7 +132,7 @@ class EngineFleet:
 
     @asynccontextmanager
     async def paused(self, version: str) -> AsyncGenerator[None]:
-        """Pause for a caller who moves the weights; at the end the label is published and the engines go on.
+        """Pause the engines for a block that moves the weights; then publish the version label and continue.
 
         When the block raises, no label is published and the engines stay paused.
         """
@@ -141,7 +142,7 @@ class EngineFleet:
         await self.resume()
 
     async def pause(self) -> None:
-        """Hold new turns back and pause every engine; on a failure everything goes on as it was."""
+        """Hold new turns back and pause every engine; after a failure engines and turns continue as before."""
         try:
             await self._post_servers("/engine/pause", {"mode": str(self.mode), "forward": False})
             await self._send_all(lambda wire: wire.plan_pause(self.mode))
@@ -152,7 +153,7 @@ class EngineFleet:
             raise
 
     async def resume(self) -> None:
-        """Let every engine go on, then let new turns through."""
+        """Continue every engine, then let new turns through."""
         await self._send_all(lambda wire: wire.plan_continue())
         await self._post_servers("/engine/continue", {"forward": False})
 
@@ -160,7 +161,7 @@ class EngineFleet:
         await asyncio.gather(*(self._controller.post(url, ControlCall(path=path, body=body)) for url in self._servers))
 
     async def _send_all(self, action: ControlAction) -> None:
-        """The order to every engine at once; raises after all have answered."""
+        """Make the calls of an action on all engines at once, and raise after all have answered."""
         failures = [each for each in await self._send_each(action) if each is not None]
         if not failures:
             return
@@ -173,5 +174,5 @@ class EngineFleet:
         )
 
     async def _send_each(self, action: ControlAction) -> list[BaseException | None]:
-        """What each engine answered; None is well."""
+        """Make the calls of an action on all engines at once, and return each one's failure, or None."""
         return await asyncio.gather(*(self._controller.send(url, action) for url in self.urls), return_exceptions=True)

@@ -1,4 +1,4 @@
-"""One turn through pauses, aborts and resumed calls, from engine request to completion."""
+"""The generation of one turn, from engine request to completion, through pauses and aborts of weight updates."""
 
 from turnkeeper.generation.call_status import CallStatus
 from turnkeeper.generation.gate import Gate

@@ -1,7 +1,6 @@
-"""What becomes of a turn that the engine aborted.
+"""The continuation of a turn that the engine aborted: the decision, and the next request.
 
-Pure: the decision, and the request for the next piece. How pieces become one reply stands in `joining`; the waiting is
-done by `runner`.
+Pure. `joining` makes one reply of the parts; `runner` does the waiting.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,32 +21,32 @@ _GRAMMARS = tuple(row for row in list_fields(Use.SAMPLING) if row.is_grammar)
 
 
 class AbortAction(StrEnum):
-    """What to do about an aborted turn."""
+    """The ways to treat an aborted turn."""
 
     REFUSE = "refuse"
-    """No weight update explains it: it is final."""
+    """Fail for good: no weight update explains the abort."""
     FAIL = "fail"
-    """A weight update explains it, and the agent is told to come back."""
+    """Fail with Retry-After: a weight update explains the abort."""
     RESTART = "restart"
-    """Generate all of it again."""
+    """Generate the whole turn again."""
     RESUME = "resume"
-    """Go on behind the partial ids."""
+    """Continue behind the partial ids."""
     GIVE_UP = "give_up"
-    """Aborted too often, or neither way is open."""
+    """Fail: the turn was aborted too often, or can be neither restarted nor resumed."""
 
 
 def decide_abort(
     on_abort: OnAbort, *, is_explained: bool, attempts: int, max_attempts: int, has_streamed: bool, obstacle: str | None
 ) -> AbortAction:
-    """What to do about an aborted turn.
+    """Decide how to treat an aborted turn.
 
     Args:
         on_abort: the operator's choice.
-        is_explained: whether the abort belongs to a weight update.
-        attempts: engine calls made so far.
-        max_attempts: engine calls that a turn may make.
-        has_streamed: whether the agent has seen some of it, which then cannot be generated again.
-        obstacle: why the turn cannot be resumed; None when it can.
+        is_explained: True if the abort belongs to a weight update.
+        attempts: the number of engine calls made so far.
+        max_attempts: the number of engine calls that a turn may make.
+        has_streamed: True if the agent has got some of the text, so that the turn cannot be generated again.
+        obstacle: the reason why the turn cannot be resumed; None when it can.
     """
     if not is_explained:
         return AbortAction.REFUSE
@@ -61,9 +60,10 @@ def decide_abort(
 
 
 def find_obstacle(request: GenerateRequest) -> str | None:
-    """Why a turn of this request cannot be resumed: state inside the engine that a second call begins anew.
+    """Find the field that keeps a turn from being resumed, since the engine holds state for it that a second call
+    loses.
 
-    A grammar would start at its root again, and a penalty would no longer see the tokens sampled before.
+    A grammar would start at its root again, and a penalty would no longer count the tokens sampled before.
     """
     requested: Mapping[str, Any] = {**request.forwarded, **request.sampling}
     if requested.get("tool_choice") == "required" or isinstance(requested.get("tool_choice"), dict):
@@ -78,9 +78,9 @@ def find_obstacle(request: GenerateRequest) -> str | None:
 
 
 def derive_request(first: GenerateRequest, parts: Sequence[ReplyPart], *, rid: str) -> GenerateRequest:
-    """The request for what is missing behind the pieces held so far.
+    """Derive the request for what is missing behind the parts held so far.
 
-    The start of its rows is what is held and verified: never computed from the next piece.
+    Its rows start where the held and checked ones end; their start is never taken from the next part.
     """
     if not parts:
         return replace(first, rid=rid)
@@ -118,11 +118,11 @@ def _plan_part_rows(rows: RowsRequest | None, parts: Sequence[ReplyPart], prompt
 def find_natural_end(
     ids: TokenIds, *, held: int, request: GenerateRequest, stop_ids: Sequence[int]
 ) -> FinishReason | None:
-    """How an aborted piece ended all the same: in a stop token, or at the budget; None when more is to come.
+    """Find the finish reason of an aborted part that is complete all the same, by a stop token or the token budget.
 
     Args:
-        ids: the piece's ids, at least one.
-        held: the sampled ids of all pieces so far, this one included.
+        ids: the part's ids, at least one.
+        held: the number of sampled ids of all parts so far, this one included.
         request: the turn's own request.
         stop_ids: the family's stop tokens.
     """

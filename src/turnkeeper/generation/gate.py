@@ -1,10 +1,10 @@
-"""Whether engines take new turns: told by the trainer, or seen at the engines themselves.
+"""The gate that holds new turns back while the engines are paused.
 
-Owns the open or closed state, the waits on it, and the signal that ends all turns in flight. Knows no engine: what
-was seen comes from `watch`.
+Owns the open or closed state, the waits on it, and the signal that ends all turns in flight. Knows no engine: pauses
+are requested by the trainer or observed by the fleet's monitor.
 
-The gate is closed while the trainer says so or any engine was seen paused. A turn that finds it closed waits, up to
-a deadline; a turn that was aborted looks here to learn whether a weight update explains it.
+The gate is closed while the trainer requests a pause or any engine was observed paused. A turn that finds it closed
+waits, up to a deadline. A pause near an abort tells an aborted turn that a weight update is the reason.
 """
 
 import asyncio
@@ -16,38 +16,38 @@ from turnkeeper.errors import EnginePausedError, RequestError
 
 
 class AbortSignal(asyncio.Event):
-    """Set when the turns that are in flight now are ended; it ends the engine calls that run inside its scopes."""
+    """An event that ends the turns in flight: engine calls inside its scopes end when it is set."""
 
     def __init__(self) -> None:
-        """Not set, and no call runs."""
+        """Start unset, with no scope."""
         super().__init__()
         self._scopes: set[asyncio.Timeout] = set()
 
     def set(self) -> None:
-        """End every call, and whatever waits for the signal."""
+        """End every call inside a scope, and wake everyone who waits for the signal."""
         super().set()
         for scope in self._scopes:
             scope.reschedule(asyncio.get_running_loop().time())
 
     def open_scope(self) -> asyncio.Timeout:
-        """A scope for one engine call, which the signal ends with `TimeoutError`; give it to ``close_scope`` behind it.
+        """Open a scope for one engine call, which the signal ends with `TimeoutError`; close it with ``close_scope``.
 
-        It runs inside the turn's own task, and so takes the place of two more: one for the call and one for the signal.
+        The call so runs in the turn's own task, without two further tasks for the call and for the signal.
         """
         scope = asyncio.timeout(None)
         self._scopes.add(scope)
         return scope
 
     def close_scope(self, scope: asyncio.Timeout) -> None:
-        """Forget the scope of a call that is over."""
+        """Remove the scope of a call that is over."""
         self._scopes.discard(scope)
 
 
 class Gate:
-    """One gate in front of all engines; used within one event loop."""
+    """The gate in front of all engines, used within one event loop."""
 
     def __init__(self, clock: Clock) -> None:
-        """An open gate."""
+        """Start open."""
         self._clock = clock
         self._requested: PauseMode | None = None
         self._observed: set[str] = set()
@@ -56,32 +56,33 @@ class Gate:
         self._opened.set()
         self._abort_signal = AbortSignal()
         self.closings = 0
-        """How often the gate has closed: unchanged over a stretch means that no pause began in it."""
+        """The number of times that the gate has closed. If two readings are equal, no pause began between them."""
         self.requested_changes = 0
-        """How often the trainer has spoken; a look at an engine that began before is out of date."""
+        """The number of requests of the trainer to pause or continue. A status that was asked for before is out of
+        date."""
         self.last_mode: PauseMode | None = None
-        """The mode of the newest pause that the trainer told; None when it never told one."""
+        """The mode of the newest pause that the trainer requested; None when it requested none."""
 
     @property
     def is_open(self) -> bool:
-        """Whether new turns may start."""
+        """True if new turns may start."""
         return self._opened.is_set()
 
     @property
     def mode(self) -> PauseMode | None:
-        """The mode of the pause that the trainer told and has not ended; None otherwise."""
+        """The mode of the pause that the trainer requested and has not ended; None otherwise."""
         return self._requested
 
     @property
     def abort_signal(self) -> AbortSignal:
-        """Set when the turns that are in flight now are ended; later turns get another one."""
+        """The signal that ends the turns in flight now; later turns get another one."""
         return self._abort_signal
 
     def pause(self, mode: PauseMode) -> None:
-        """The trainer pauses the engines. Repeating it is harmless.
+        """Close the gate on request of the trainer. A repeated request changes nothing.
 
         Raises:
-            RequestError: they are paused in another mode.
+            RequestError: the engines are paused in another mode.
         """
         if self._requested not in (None, mode):
             raise RequestError(
@@ -93,14 +94,14 @@ class Gate:
         self._update()
 
     def resume(self) -> None:
-        """The trainer lets the engines go on, whatever was seen before. Repeating it is harmless."""
+        """Open the gate on request of the trainer, and forget which engines were observed paused."""
         self._requested = None
         self._observed.clear()
         self.requested_changes += 1
         self._update()
 
     def observe(self, url: str, *, is_paused: bool) -> None:
-        """An engine was seen paused, or not."""
+        """Note that an engine was observed paused, or not paused."""
         if is_paused:
             self._observed.add(url)
         else:
@@ -108,7 +109,7 @@ class Gate:
         self._update()
 
     def abort_turns(self) -> None:
-        """End every turn in flight, those that wait here included."""
+        """End every turn in flight, those that wait at the gate included."""
         self._abort_signal.set()
         self._abort_signal = AbortSignal()
 
@@ -139,11 +140,11 @@ class Gate:
         )
 
     async def wait_until_closed(self) -> None:
-        """Return once the gate is closed, however long that takes."""
+        """Wait until the gate is closed, without a limit."""
         await self._closed.wait()
 
     async def wait_closed(self, timeout_s: float, signal: asyncio.Event) -> bool:
-        """Wait for a pause; False when none began in time, or when ``signal`` was set."""
+        """Wait for a pause; return False when none began in time, or when ``signal`` was set."""
         if not self.is_open:
             return True
         closings = self.closings

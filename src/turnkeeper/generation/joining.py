@@ -1,12 +1,12 @@
-"""Pieces of a turn that was cut and resumed, as one reply.
+"""The parts of a turn that was aborted and resumed, joined into one reply.
 
-Pure. No piece's own text can be trusted: a character, a marker, a tool call or a stop string may lie across a cut, so
-the message is read from the joined ids.
+Pure. The text of a part cannot be trusted: a character, a marker, a tool call or a stop string may lie across a cut.
+The message is therefore parsed from the joined ids.
 
 ::
 
-    prompt | a b c (abort)                       piece 1: three ids, held
-    prompt   a b c | d e f <stop>                piece 2: asked for behind the first, with the rest of the budget
+    prompt | a b c (abort)                       part 1: three ids, held
+    prompt   a b c | d e f <stop>                part 2: generated behind the first, with the rest of the token budget
     prompt | a b c   d e f <stop>                one reply: ids, logprobs, versions and rows joined, message parsed anew
 """
 
@@ -25,42 +25,42 @@ from turnkeeper.routing import Patch, join_patches
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReplyPart:
-    """One engine call's part of a turn, checked."""
+    """The part of a turn's reply that one engine call generated, checked. A turn that is never resumed has one part."""
 
     request: GenerateRequest
     generation: Generation
     versions: tuple[VersionSpan, ...]
-    """Over this piece's ids."""
+    """The version spans over the ids of this part."""
     patch: Patch | None = None
-    """This piece's routing rows; None without routing replay."""
+    """The routing rows of this part; None without routing replay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JoinedReply:
-    """Pieces as one reply."""
+    """The parts of a turn as one reply."""
 
     generation: Generation
     versions: tuple[VersionSpan, ...]
     patch: Patch | None
     cut_tokens: int = 0
-    """Sampled ids behind a stop string that lay across a cut; they belong to nobody."""
+    """The number of sampled ids behind a stop string that lay across a cut, which no turn records."""
 
 
 def join_parts(
     parts: Sequence[ReplyPart], *, parse: ParseMessage | None = None, decode: DecodeIds | None = None
 ) -> JoinedReply:
-    """One reply out of pieces, the last of which ended the turn.
+    """Join the parts of a turn, the last of which ended it, into one reply.
 
     Args:
-        pieces: in order, at least one.
-        parse: reads the joined ids; needed for more than one piece.
+        parts: in their order, at least one.
+        parse: parses the joined ids; needed for more than one part.
         decode: finds stop strings that lie across a cut.
     """
     if len(parts) == 1:
         only = parts[0]
         return JoinedReply(generation=only.generation, versions=only.versions, patch=only.patch)
     if parse is None:
-        raise ValueError("pieces are joined with a parser")
+        raise ValueError("parts are joined with a parser")
     first, last = parts[0], parts[-1].generation
     ids = join_ids([part.generation.ids for part in parts])
     stop = _find_stop(ids, first, decode)
@@ -100,11 +100,11 @@ def join_parts(
 class _Stop:
     text: str
     count: int
-    """How many ids it takes until the text is there."""
+    """The number of ids until the stop string is complete."""
 
 
 def _find_stop(ids: TokenIds, first: ReplyPart, decode: DecodeIds | None) -> _Stop | None:
-    """The stop string that ends the joined ids first, where one lies in them."""
+    """Find the first stop string in the joined ids; None where there is none."""
     stops = first.request.stop_strings
     if not stops or decode is None:
         return None
@@ -125,7 +125,7 @@ def _find_stop(ids: TokenIds, first: ReplyPart, decode: DecodeIds | None) -> _St
 
 
 def _join_top_logprobs(parts: Sequence[ReplyPart], count: int) -> TopLogprobs | None:
-    """The pieces' reports one behind the other; None where a piece has none."""
+    """Join the likeliest tokens of the parts; None where a part has none."""
     reports = [part.generation.top_logprobs for part in parts if len(part.generation.ids)]
     if None in reports:
         return None
@@ -133,7 +133,7 @@ def _join_top_logprobs(parts: Sequence[ReplyPart], count: int) -> TopLogprobs | 
 
 
 def _join_versions(parts: Sequence[ReplyPart], count: int) -> tuple[VersionSpan, ...]:
-    """The pieces' spans one behind the other, equal neighbours as one, cut at ``count``."""
+    """Join the version spans of the parts, equal neighbours as one, cut at ``count``."""
     joined: list[VersionSpan] = []
     offset = 0
     for part in parts:
@@ -161,7 +161,8 @@ def _join_rows(parts: Sequence[ReplyPart], stop: int) -> Patch | None:
 
 
 def _join_meta(parts: Sequence[ReplyPart], count: int) -> JsonObject:
-    """The last piece's ``meta_info`` with the counts of the whole; times and speculative counters are sums."""
+    """Join the parts' ``meta_info``: the last one with the counts of the whole, and sums of times and speculative
+    counters."""
     metas = [part.generation.meta for part in parts]
     meta: JsonObject = {**metas[-1], "prompt_tokens": len(parts[0].request.prompt_ids), "completion_tokens": count}
     meta["cached_tokens"] = parts[0].generation.cached_tokens

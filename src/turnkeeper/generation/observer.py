@@ -1,28 +1,28 @@
-"""What a turn asks about the engines while it runs. The fleet answers it; a turn knows nothing else of the fleet."""
+"""The protocol by which a turn learns about the engines while it runs; the fleet's monitor implements it."""
 
 from collections.abc import Mapping
 from typing import Protocol
 
 
 class EngineObserver(Protocol):
-    """Knows which weights the engines hold, as far as anybody has seen."""
+    """Knows the weight versions of the engines, as far as they were observed."""
 
     async def fetch_versions(self) -> Mapping[str, str]:
-        """The weight version of each engine, by URL, as a snapshot; asks the engines where that is out of date."""
+        """Return a snapshot of the weight version of each engine, by URL; ask the engines where it is out of date."""
         ...
 
     def find_version(self, url: str) -> str | None:
-        """The weight version last seen at an engine; None when unknown."""
+        """Find the weight version last observed at an engine; None when unknown."""
         ...
 
     def note_version(self, url: str, version: str) -> None:
-        """Note that an engine was seen to hold a weight version."""
+        """Note that a weight version was observed at an engine."""
         ...
 
     def was_updated(self, url: str) -> bool:
-        """Whether an engine may have been given other weights since the server watches it."""
+        """Return True if an engine may have got other weights since this server first saw it."""
         ...
 
     def poll_often(self, duration_s: float) -> None:
-        """Look at the engines at once, and often for so many seconds."""
+        """Poll the engines at once, and often for this many seconds."""
         ...

@@ -1,6 +1,6 @@
-"""What one reply contributes to a turn: which versions sampled its ids, which routing rows it adds, what is notable.
+"""The reader of reply parts: the versions that sampled the ids, the routing rows that are added, the marks of the turn.
 
-Owns the operator's choices about rows. Heavy payloads are decoded in a thread; everything else is arithmetic.
+Owns the operator's choices about rows. Large payloads are checked in a thread; everything else is arithmetic.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,22 +20,22 @@ from turnkeeper.generation.joining import JoinedReply, ReplyPart
 from turnkeeper.routing import Patch, RoutingRows, RoutingShape, decode_indexer, take_patch
 
 _INLINE_TEXT = 1 << 24
-"""Rows of so much text, which are decoded by then, are looked through in 2 ms; in a thread they wait for others first,
-beside large ones 10 ms and more."""
+"""The length of payload text up to which rows are checked in the event loop: they are decoded by then, and checked in 2
+ms. In a thread they would first wait for others, beside large ones 10 ms and more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerOptions:
-    """What the operator decided."""
+    """The options by which turns are generated."""
 
     pause_mode: PauseMode
     on_abort: OnAbort = OnAbort.RESTART
     abort_grace_s: float = 2.0
-    """How long after an abort a pause may follow that explains it."""
+    """The time after an abort within which a pause explains it."""
     gate_timeout_s: float = 600.0
-    """How long a turn waits while the engines are paused."""
+    """The time that a turn waits at most while the engines are paused."""
     max_attempts: int = 8
-    """Engine calls of one turn."""
+    """The number of engine calls that one turn may make."""
     shape: RoutingShape | None = None
     """The model's routing; needed for requests that ask for rows."""
     on_bad_rows: OnBadRows = OnBadRows.FAIL
@@ -44,16 +44,16 @@ class RunnerOptions:
     stop_token_ids: tuple[int, ...] = ()
     """The family's stop tokens."""
     vocabulary_size: int | None = None
-    """How many ids the model has, padding included; None where nobody knows."""
+    """The number of ids that the model has, padding included; None when unknown."""
     cache_salt_by_version: bool = False
-    """Whether the prefix cache of one weight version is kept apart from another's, session by session."""
+    """True to keep the prefix cache of one weight version apart from another's, session by session."""
 
 
 class ReplyPartReader:
-    """Reads replies that `check.check_generation` accepted."""
+    """Makes reply parts and completions of replies that `check.check_generation` accepted."""
 
     def __init__(self, options: RunnerOptions) -> None:
-        """Read as the operator decided."""
+        """Read replies by these options."""
         self._options = options
 
     async def read_part(
@@ -65,14 +65,14 @@ class ReplyPartReader:
         is_disturbed: bool,
         held: Sequence[RoutingRows],
     ) -> ReplyPart:
-        """The piece that one engine call adds.
+        """Read the part that one engine call adds to a turn.
 
         Args:
-            request: what was asked.
-            generation: what came, whole or partial.
+            request: the request of the call.
+            generation: the reply, whole or aborted.
             started_version: the engine's version when the call began.
-            is_disturbed: whether a pause began while it ran.
-            held: the rows before this piece's, to be compared with a whole payload.
+            is_disturbed: True if a pause began while the call ran.
+            held: the rows before those of this part, to be compared with a payload of all rows.
 
         Raises:
             EngineProtocolError: rows are missing or bad; the fact ``sampled_tokens`` is set for a whole reply.
@@ -129,17 +129,17 @@ class ReplyPartReader:
         started_at: float,
         finished_at: float,
     ) -> Completion:
-        """The completion of a turn.
+        """Build the completion of a turn.
 
         Args:
             request: the turn's own request.
-            joined: its pieces as one.
-            marks: what the runner notes.
+            joined: the joined parts of the turn.
+            marks: the marks that the runner gives the turn.
             started_at: Unix seconds.
             finished_at: Unix seconds.
 
         Raises:
-            EngineProtocolError: the indexer's rows are missing, or rows were computed again and that is refused.
+            EngineProtocolError: the indexer's rows are missing, or rows were recomputed and the options refuse that.
         """
         return build_completion(
             joined.generation,
@@ -154,7 +154,7 @@ class ReplyPartReader:
         )
 
     async def _read_indexer(self, request: GenerateRequest, joined: JoinedReply) -> NDArray[np.int32] | None:
-        """The indexer's rows, whole in every mode: the last piece's payload covers all of the turn."""
+        """Decode the indexer's rows. In every mode the payload of the last part covers the whole turn."""
         if not request.wants_indexer:
             return None
         generation = joined.generation
@@ -192,16 +192,16 @@ class ReplyPartReader:
 
 
 def has_older_prefix(joined: JoinedReply, *, was_updated: bool, salted_version: str | None) -> bool:
-    """Whether tokens may have been sampled behind a prefix that older weights computed; for engines that keep KV.
+    """Return True if tokens may have been sampled behind a prefix that older weights computed, on engines that keep KV.
 
-    So it is when the weights changed while the turn ran, and when it reused a prefix that an engine holds since before
-    it was updated; an engine that does not count what it reuses may have.
+    That is so when the weights changed while the turn ran, and when the turn reused a cached prefix on an engine that
+    was updated since; an engine that does not count cached tokens may have reused one.
 
     Args:
         joined: the turn.
-        was_updated: whether its engine got other weights since it is watched.
-        salted_version: the version that its cache salt is made of; None without one. A salt of another version than
-            that of the reply was out of date.
+        was_updated: True if the engine may have got other weights since this server first saw it.
+        salted_version: the version in the turn's cache salt; None without a salt. The salt was out of date where the
+            reply has another version.
     """
     versions = {span.version for span in joined.versions}
     is_salted = salted_version is not None and salted_version == joined.generation.weight_version
@@ -211,7 +211,8 @@ def has_older_prefix(joined: JoinedReply, *, was_updated: bool, salted_version: 
 
 
 def is_recomputed(joined: JoinedReply) -> bool:
-    """Whether the engine overwrote rows of tokens it had sampled: retracted, under several or unknown versions."""
+    """Return True if the engine recomputed rows of sampled tokens: it retracted the turn, under several or unknown
+    versions."""
     versions = {span.version for span in joined.versions}
     is_mixed = len(versions) > 1 or None in versions
     return joined.patch is not None and joined.generation.num_retractions > 0 and is_mixed

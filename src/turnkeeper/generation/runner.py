@@ -1,7 +1,7 @@
-"""One turn from request to completion, through pauses and weight updates.
+"""The runner of turns: one turn from request to completion, through pauses and weight updates.
 
-Owns the waiting: at the gate, for the engine, for the reason of an abort. What is decided and how pieces are joined
-stands in `continuation`, what is checked in `check`, what rows are kept in `turnkeeper.routing`.
+Owns the waiting: at the gate, for the engine, for the reason of an abort. `continuation` decides, `joining` joins
+parts, `engines.check` checks replies, and `turnkeeper.routing` chooses the rows to keep.
 
 ::
 
@@ -45,24 +45,26 @@ from turnkeeper.tasks import Spawn, spawn_alone
 logger = logging.getLogger("turnkeeper.engines")
 
 _RETRY_PAUSED_S = 0.5
-"""Between two calls to an engine that says that it is paused, where nothing else shows when it goes on."""
+"""The time between two calls to an engine that refuses because it is paused, where nothing else shows when it
+continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TurnOutcome:
-    """A turn that may be recorded."""
+    """The result of a turn that may be recorded."""
 
     completion: Completion
     generation: Generation
-    """The reply behind it, its pieces joined."""
+    """The reply behind the completion, its parts joined."""
     attempts: int
+    """The number of engine calls that the turn made."""
     aborted_tokens: int
-    """Sampled tokens that no record holds: of attempts generated again, or behind a stop string found late."""
+    """Sampled tokens that no turn records: of attempts generated again, or behind a stop string found late."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Run:
-    """A turn on its way."""
+    """The state of a turn while it is generated."""
 
     request: GenerateRequest
     held: Sequence[RoutingRows]
@@ -76,32 +78,34 @@ class _Run:
     aborted_tokens: int = 0
     has_streamed: bool = False
     refused_since: float | None = None
-    """When an engine first refused the newest call because it is paused; None once it took it."""
+    """The time at which an engine first refused the newest call because it is paused; None once the call was
+    accepted."""
     salted_versions: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By engine, the versions that the newest call's cache salt is made of; empty without one."""
+    """By engine URL, the versions in the newest call's cache salt; empty without a salt."""
 
     @property
     def held_tokens(self) -> int:
-        """Sampled ids of the pieces held."""
+        """The number of sampled ids of the parts held."""
         return sum(len(part.generation.ids) for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Start:
-    """What was known when an engine call began."""
+    """The versions and the gate's count of closings when an engine call began."""
 
     versions: Mapping[str, str]
     closings: int
 
 
 def _spell_versions(versions: Mapping[str, str]) -> str:
-    """One label where all engines agree, else one for each engine in the order of their addresses."""
+    """Join the engines' version labels: one where all agree, else one for each engine in the order of their
+    addresses."""
     labels = [versions[url] for url in sorted(versions)]
     return "+".join(labels if len(set(labels)) > 1 else labels[:1])
 
 
 class TurnRunner:
-    """Runs turns on an engine. Safe for any number of turns at once."""
+    """Runs turns on an engine, any number of them at once."""
 
     def __init__(
         self,
@@ -115,17 +119,17 @@ class TurnRunner:
         decode: DecodeIds | None = None,
         spawn: Spawn = spawn_alone,
     ) -> None:
-        """Run turns.
+        """Run turns on an engine.
 
         Args:
-            engine: generates.
+            engine: generates the turns.
             gate: where turns wait while the engines are paused.
-            observer: knows the engines' weight versions, and looks for pauses that nobody told.
+            observer: knows the engines' weight versions, and finds pauses that the trainer did not announce.
             clock: for every wait, and for the times in records.
-            options: what the operator decided.
-            parse: reads joined ids into a message; without it, aborted turns are restarted instead of resumed.
+            options: the operator's choices.
+            parse: makes a message of joined ids; without it, aborted turns are restarted instead of resumed.
             decode: finds stop strings that lie across the cut of a resumed turn.
-            spawn: begins the calls that tell an engine to give up a turn.
+            spawn: starts the tasks that send abort notices.
         """
         self._engine = engine
         self._gate = gate
@@ -153,11 +157,11 @@ class TurnRunner:
             request: the turn; each further attempt's rid is this one's with ``-2``, ``-3``, ... behind it.
             held: the stored patches of the parent's path, to count rows that a whole payload computed otherwise.
             on_ids: gets sampled ids as they come, where nothing sent can be taken back later.
-            progress: kept up to date, to account for a turn that is cancelled.
+            call_status: kept up to date, to account for a turn that is cancelled.
 
         Raises:
-            EngineError: and its children; facts ``sampled_tokens`` (of a refused reply) and ``aborted_tokens``
-                (of attempts that were cut short) say what was sampled in vain.
+            EngineError: the turn failed; the facts ``sampled_tokens`` (of a refused reply) and ``aborted_tokens``
+                (of aborted attempts) count the tokens that no turn records.
             ContextLengthError: the engine refuses the length.
         """
         obstacle = find_obstacle(request) or (None if self._parse is not None else "no parser")
@@ -180,19 +184,19 @@ class TurnRunner:
             raise
 
     async def close(self) -> None:
-        """Wait until the engine has been told of every turn that was given up."""
+        """Wait until the engine got the abort notice of every turn that was given up."""
         while self._abort_notices:
             await asyncio.gather(*self._abort_notices, return_exceptions=True)
 
     def _choose_sink(self, on_ids: IdsSink | None, obstacle: str | None) -> IdsSink | None:
-        """Deltas are held back where an abort would make the turn begin anew."""
+        """Return the sink for sampled ids; None holds them back where an abort would restart the turn."""
         can_restart = self._options.on_abort is OnAbort.RESTART or (
             self._options.on_abort is OnAbort.RESUME and obstacle is not None
         )
         return None if can_restart else on_ids
 
     async def _attempt(self, run: _Run) -> bool:
-        """One engine call; True when the turn is complete."""
+        """Make one engine call; return True when the turn is complete."""
         await self._gate.wait_open(self._options.gate_timeout_s, run.signal)
         if run.signal.is_set():
             self._refuse(run, "all turns in flight were ended")
@@ -210,7 +214,7 @@ class TurnRunner:
                 return await self._wait_for_engine(run, error)
             if error.facts.get("engine_status") != 503:
                 raise
-            try:  # an engine may say so when it is paused
+            try:  # a paused engine may answer 503
                 return await self._continue(run, request, None, start)
             except TurnAbortedError:
                 raise error from None
@@ -225,9 +229,10 @@ class TurnRunner:
         return True
 
     async def _wait_for_engine(self, run: _Run, error: EngineError) -> bool:
-        """After an engine refused a call because it is paused: as at a closed gate, and no attempt was made.
+        """Wait as at a closed gate, after an engine refused a call because it is paused. The call counts as no attempt.
 
-        Where the pause can be seen the gate closes soon, and the next attempt waits there; else it asks again.
+        Where the monitor observes the pause, the gate closes soon and the next attempt waits there; otherwise the
+        engine is called again after a while.
         """
         run.attempts -= 1
         run.call_status.has_open_call = False
@@ -245,7 +250,7 @@ class TurnRunner:
         return False
 
     async def _call(self, run: _Run, request: GenerateRequest) -> Generation:
-        """The engine call, ended early by the signal; an engine that may still be at work is told to stop."""
+        """Call the engine until it answers or the signal is set; send an abort notice where the call may still run."""
         sink = self._wrap_sink(run)
         run.call_status.has_open_call = True
         scope = run.signal.open_scope()
@@ -268,7 +273,7 @@ class TurnRunner:
             run.signal.close_scope(scope)
 
     def _note_uncounted(self, generation: Generation) -> None:
-        """Warn once a route that its replies do not say how many prompt tokens were prefilled."""
+        """Warn once for each route whose replies have no count of prompt tokens."""
         if (
             generation.prompt_tokens is None
             and not generation.is_aborted
@@ -300,13 +305,13 @@ class TurnRunner:
     async def _continue(
         self, run: _Run, request: GenerateRequest, generation: Generation | None, start: _Start
     ) -> bool:
-        """After an abort: raise, or get ready for the next attempt; True when the partial ids are all there is.
+        """Fail an aborted turn, or prepare its next attempt; return True when the partial ids complete the turn.
 
         Args:
             run: the turn.
-            request: the attempt.
+            request: the request of the aborted attempt.
             generation: the aborted reply; None when the engine answered that it is paused.
-            start: what was known before.
+            start: the state when the attempt began.
         """
         count = len(generation.ids) if generation is not None else 0
         run.aborted_tokens += count
@@ -339,7 +344,7 @@ class TurnRunner:
         return run.obstacle is None and (self._options.on_abort is OnAbort.RESUME or run.has_streamed)
 
     def _hold(self, run: _Run, part: ReplyPart) -> bool:
-        """Keep a partial piece; True when it happens to be the end of the turn."""
+        """Hold a partial reply; return True when it completes the turn."""
         run.parts.append(part)
         run.aborted_tokens -= len(part.generation.ids)
         end = find_natural_end(
@@ -373,7 +378,8 @@ class TurnRunner:
         )
 
     async def _is_explained(self, run: _Run, generation: Generation | None, start: _Start) -> bool:
-        """Whether the abort belongs to a weight update: a pause now or soon, or another version than at the start."""
+        """Return True if a weight update explains the abort: a pause now or soon, or another version than at the
+        start."""
         if not self._gate.is_open:
             return True
         url = generation.url if generation is not None else ""
@@ -400,7 +406,7 @@ class TurnRunner:
         )
 
     async def _finish(self, run: _Run) -> TurnOutcome:
-        """The completion of a turn whose pieces are all there."""
+        """Build the outcome of a turn whose parts are complete."""
         joined = join_parts(run.parts, parse=self._parse, decode=self._decode)
         run.aborted_tokens += joined.cut_tokens
         marks: dict[str, Any] = {"attempts": run.attempts, "pieces": len(run.parts)} if run.attempts > 1 else {}

@@ -1,4 +1,4 @@
-"""What a server counts, for Prometheus."""
+"""The metrics of a server, for Prometheus."""
 
 from turnkeeper.metrics.catalog import METRICS, MetricKind, MetricRow
 from turnkeeper.metrics.metrics import Metrics

@@ -1,23 +1,23 @@
-"""Every metric, declared once: the registry and the page of the docs are made of this table."""
+"""The table of metrics, from which the registry and the reference page are made."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class MetricKind(StrEnum):
-    """How a metric moves."""
+    """The kinds of metrics."""
 
     COUNTER = "counter"
-    """Only up."""
+    """A number that only grows."""
     GAUGE = "gauge"
-    """Up and down; read when it is asked for."""
+    """A number that may fall, read when metrics are scraped."""
     HISTOGRAM = "histogram"
-    """Observations in buckets."""
+    """Observations, counted in buckets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricRow:
-    """One metric. Names carry their unit; counters get ``_total`` behind it on the wire."""
+    """One metric. Its name has its unit; counters are written with ``_total`` behind their name."""
 
     name: str
     kind: MetricKind
@@ -75,4 +75,4 @@ METRICS: tuple[MetricRow, ...] = (
     _counter("turnkeeper_tokenizer_refusals", "Texts that the fast library refused and the other encoded."),
     _histogram("turnkeeper_turn_seconds", "Time from a request's arrival to its turn's record."),
 )
-"""In the order of the docs page."""
+"""The metrics in the order of the reference page."""

@@ -1,6 +1,6 @@
-"""The catalog on prometheus-client: counts what the service tells, reads the rest when asked.
+"""The metrics of the catalog as prometheus-client holds them.
 
-One instance has a registry of its own, so that two servers in one process do not share numbers.
+Each instance has a registry of its own, so that two servers in one process do not share numbers.
 """
 
 import re
@@ -19,15 +19,15 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The Prometheus text format."""
 
 _FIELD_LABELS = 50
-"""Names of unknown fields that get a label of their own; all others are counted as `other`."""
+"""The number of unknown field names that get a label of their own; all others are counted as `other`."""
 _FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 _BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, float("inf"))
-"""Turns take from a tenth of a second to half an hour."""
+"""The upper bounds of the buckets for turns, which take from a tenth of a second to half an hour."""
 
 
 class Metrics:
-    """The numbers of one server."""
+    """The metrics of one server."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -35,7 +35,7 @@ class Metrics:
         self._field_names: set[str] = set()
 
     def watch(self, name: str, read: Callable[[], float], **labels: str) -> None:
-        """Read a gauge from this function whenever it is asked for."""
+        """Let a gauge be read from a function, whenever metrics are scraped."""
         metric = self._metrics[name]
         (metric.labels(**labels) if labels else metric).set_function(read)
 
@@ -49,7 +49,7 @@ class Metrics:
         self._metrics[name].set(value)
 
     def record(self, event: Event) -> None:
-        """Count what happened to a session."""
+        """Count an event of a session."""
         match event:
             case SessionOpened():
                 self.count("turnkeeper_sessions_created")
@@ -74,7 +74,8 @@ class Metrics:
                 pass
 
     def _label_field(self, name: str) -> str:
-        """The field's name, while there are few: agents invent names, and a label lives as long as the server."""
+        """Return a field's name as its label while there are few: agents invent names, and a label lasts as long as the
+        server."""
         if name in FIELDS or name in self._field_names:
             return name
         if len(self._field_names) < _FIELD_LABELS and _FIELD_NAME.fullmatch(name):
@@ -83,7 +84,7 @@ class Metrics:
         return "other"
 
     def record_collect(self, fresh: Ledger) -> None:
-        """Count a collect and what became of the tokens of the turns that no earlier collect has seen."""
+        """Count a collect, and the fate of the tokens of turns that no earlier collect had."""
         self.count("turnkeeper_collects")
         self.count("turnkeeper_tokens_collected", fresh.trainable, fate="trainable")
         self.count("turnkeeper_tokens_collected", sum(fresh.masked.values()), fate="masked")
@@ -96,7 +97,7 @@ class Metrics:
             self.count("turnkeeper_limits_reached", limit=str(error.facts.get("limit")))
 
     def render(self) -> bytes:
-        """Everything in the Prometheus text format."""
+        """Write all metrics in the Prometheus text format."""
         return generate_latest(self._registry)
 
 

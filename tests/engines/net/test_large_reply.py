@@ -172,13 +172,13 @@ async def test_a_body_that_is_given_up_closes_its_connection(is_closed: bool, cl
 
 def test_a_larger_body_gives_way_to_a_smaller_one() -> None:
     scheduler = LargeReplyScheduler()
-    scheduler.note("large", 200)
+    scheduler.update("large", 200)
     assert scheduler.choose_pause_s("large") == 0
-    scheduler.note("small", 20)
+    scheduler.update("small", 20)
     assert (scheduler.choose_pause_s("large"), scheduler.choose_pause_s("small")) == (GIVE_WAY_S, 0)
-    scheduler.note("large", 10)
+    scheduler.update("large", 10)
     assert (scheduler.choose_pause_s("large"), scheduler.choose_pause_s("small")) == (0, GIVE_WAY_S)
-    scheduler.leave("large")
+    scheduler.remove("large")
     assert scheduler.choose_pause_s("small") == 0
 
 

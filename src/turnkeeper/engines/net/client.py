@@ -1,6 +1,6 @@
-"""The one HTTP client that talks to engines.
+"""The HTTP client for engines.
 
-Owns connections, their limits and timeouts, which headers travel, and the one boundary at which failures of the
+Owns connections, their limits and timeouts, the headers that are passed on, and the boundary at which failures of the
 client library become `EngineError`s. Knows no engine's wire. Large replies are read in a thread of their own.
 
 * A request is sent again only when no connection was made, so nothing can have been accepted.
@@ -41,15 +41,15 @@ _CHOOSES = re.compile(
     r".*(worker|rout|rank|parallel|target|endpoint|instance|upstream|host|prefill|decod|backend|replica|shard|priority"
     r"|tenant|user-id|session|smg|override|original|rewrite|forward|api-key|token).*|x-dp-.*|x-lora.*|via"
 )
-"""Headers by which a router or an engine chooses who answers, or takes a call for another one."""
+"""Headers by which a router or an engine chooses a worker, or takes a call for another call."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _NOT_RETURNED = _HOP_BY_HOP | {"server", "date", "content-length", "content-encoding", "set-cookie"}
 
 
 def select_request_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The client's headers that a relayed call may carry.
+    """Select the headers of a client that a relayed call may have.
 
-    Framing, credentials, cookies and whatever chooses a worker stay behind.
+    Framing, credentials, cookies and headers that choose a worker are left out.
     """
     return [
         (name, value)
@@ -73,12 +73,12 @@ def _spell(value: str) -> str:
 
 
 def choose_pool_size(concurrency: int, file_limit: int, *, reserved: int = 64) -> int:
-    """How many upstream connections the process may hold.
+    """Return the number of connections to engines that the process may hold.
 
     A turn takes two descriptors, its client's and its engine's; ``reserved`` are kept for files and listeners.
 
     Raises:
-        ConfigError: the limit does not carry the concurrency.
+        ConfigError: the limit of open files is too low for the concurrency.
     """
     usable = (file_limit - reserved) // 2
     if usable < concurrency:
@@ -90,7 +90,7 @@ def choose_pool_size(concurrency: int, file_limit: int, *, reserved: int = 64) -
 
 
 def raise_file_limit() -> int:
-    """Raise this process's soft limit of open files to its hard limit; returns the limit that now holds."""
+    """Raise the process's soft limit of open files to its hard limit, and return the limit in effect."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 1_048_576 if hard == resource.RLIM_INFINITY else hard
     if soft < wanted:
@@ -107,21 +107,21 @@ class HttpReply:
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes | bytearray
-    """All of it, or what a sink kept of it."""
+    """The whole body, or the text that a sink kept of it."""
 
     def find_header(self, name: str) -> str | None:
-        """The first header of this name, in any letter case."""
+        """Find the first header of this name, in any letter case."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
     def excerpt(self, limit: int = 300) -> str:
-        """The beginning of the body as text, for error messages."""
+        """Return the beginning of the body as text, for error messages."""
         text = bytes(self.body[:limit]).decode("utf-8", "replace").strip()
         return text + ("..." if len(self.body) > limit else "") if text else "an empty body"
 
 
 @contextlib.contextmanager
 def engine_boundary(url: str, timeout_s: float) -> Generator[None]:
-    """The place where the client library's exceptions become ours, each naming the URL."""
+    """Raise the client library's exceptions as engine errors that name the URL."""
     try:
         yield
     except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
@@ -177,7 +177,7 @@ class _Connections:
 
 
 class EngineClient:
-    """One connection pool for all engines. Made once in a process; usable within one event loop."""
+    """The connections to all engines. It is made once in a process and used within one event loop."""
 
     def __init__(
         self,
@@ -192,12 +192,12 @@ class EngineClient:
         """Take the settings; no connection is made yet.
 
         Args:
-            timeout_s: the longest a generation may take, pauses included.
+            timeout_s: the longest that a generation may take, pauses included.
             connect_timeout_s: the longest that making a connection may take.
-            pool_size: connections at once; further calls wait for a free one.
+            pool_size: the number of connections at once; further calls wait for a free one.
             pool_idle_s: how long an unused connection is kept.
             api_key: sent to engines as a bearer token.
-            authorizations: what is sent instead to the servers under these URLs.
+            authorizations: by base URL, the ``Authorization`` header that is sent in place of it.
         """
         self.timeout_s = timeout_s
         self._authorizations = tuple((authorizations or {}).items())
@@ -219,7 +219,7 @@ class EngineClient:
         headers: Iterable[tuple[str, str]] = (),
         timeout_s: float | None = None,
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """Open a call and read its body as it comes; reading happens inside the same error boundary."""
+        """Open a call, for a caller who reads the body as it comes. Failures while reading are engine errors too."""
         total_s = self.timeout_s if timeout_s is None else timeout_s
         own = self._authorize(url, headers)
         async with self._connections.stream(method, url, body=body, headers=own, timeout_s=total_s) as response:
@@ -237,7 +237,7 @@ class EngineClient:
         """Make a call and read its whole reply, whatever its status.
 
         Raises:
-            EngineError: no connection (``facts["accepted"]`` is False), a reset, a body cut short.
+            EngineError: there was no connection (``facts["accepted"]`` is False), or the reply broke off.
             EngineTimeoutError: the reply was not complete in time.
         """
         async with self.stream(method, url, body=body, headers=headers, timeout_s=timeout_s) as response:
@@ -246,17 +246,18 @@ class EngineClient:
     async def call_into(
         self, sink: BodySink, url: str, *, body: bytes, headers: Iterable[tuple[str, str]] = (), is_large: bool = False
     ) -> HttpReply:
-        """POST, and give the reply's body to a sink as it comes in, whatever its status.
+        """Make a POST, and give the reply's body to a sink as it comes in, whatever its status.
 
         Args:
-            sink: used by one thread at a time: another one's where the reply is large, until the call is over.
-            url: where to.
-            body: of the request.
-            headers: of the request.
-            is_large: whether many megabytes are expected, which other calls shall not wait for.
+            sink: takes the body. Until the call is over it is used by one thread, another one where the reply is large.
+            url: the address of the route.
+            body: the request's body.
+            headers: the request's headers.
+            is_large: True if many megabytes are expected, which are read in a thread, so that other calls do not wait.
 
         Raises:
-            EngineError, EngineTimeoutError: as those of ``call``.
+            EngineError: there was no connection, or the reply broke off.
+            EngineTimeoutError: the reply was not complete in time.
         """
         if is_large:
             return await self._thread.run(lambda: self._call_large(sink, url, body, headers))
@@ -277,14 +278,14 @@ class EngineClient:
             return _build_reply(response, url, sink.text)
 
     def _authorize(self, url: str, headers: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
-        """The headers with those that the URL's own server asks for."""
+        """Add the authorization of the server that the URL belongs to."""
         for base, value in self._authorizations:
             if url.startswith(base) and url[len(base) : len(base) + 1] in ("", "/", "?"):
                 return (*headers, ("authorization", value))
         return headers
 
     async def post_json(self, url: str, body: bytes, *, timeout_s: float | None = None) -> HttpReply:
-        """POST a JSON body."""
+        """Make a POST with a JSON body, and read the whole reply."""
         return await self.call("POST", url, body=body, headers=JSON_HEADERS.items(), timeout_s=timeout_s)
 
     async def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Reading bodies of many megabytes: straight into memory that is used again, and in turns with one another.
+"""The reader of large replies, which come from the socket into one buffer, several of them by turns.
 
-The client library copies every piece of a body twice and wraps it in objects. A large body is taken off its
-connection instead, once status and headers are there: 250 MiB of routing rows then take 95 ms of CPU, not 150, and the
-interpreter is given up while the kernel copies. Knows nothing of what is in a body.
+The client library copies every chunk of a body twice and wraps it in objects. A large body is read from its connection
+directly instead, once status and headers are there: 250 MiB of routing rows then take 95 ms of CPU instead of 150, and
+other threads run while the kernel copies. Knows nothing of the body's content.
 """
 
 import asyncio
@@ -12,49 +12,49 @@ from typing import Protocol, cast
 import aiohttp
 
 BUFFER_BYTES = 1 << 19
-"""How much of a body is read at a time."""
+"""The number of bytes of a body that are read at a time."""
 
 LARGE_BYTES = 1 << 23
-"""From so many bytes on a body is taken off its connection, which is closed behind it."""
+"""The size from which a body is read from its connection directly; the connection is closed behind it."""
 
 GIVE_WAY_S = 0.005
-"""How long a body waits after each buffer while a smaller one comes in: one of 10 MB goes ahead of one of 250 MB, which
-still gets 100 MB/s."""
+"""The time that a body waits after each buffer while a smaller one comes in. A body of 10 MB so overtakes one of 250
+MB, which still comes in at 100 MB/s."""
 
 
 class BodySink(Protocol):
-    """Takes a body as it comes in, and keeps as text what an error message may quote."""
+    """Takes a body as it comes in, and keeps in ``text`` what an error message may quote."""
 
     text: bytearray
 
     def feed(self, chunk: bytes | memoryview) -> None:
-        """Take the next part, which is only there during the call; whatever shares the event loop waits meanwhile."""
+        """Take the next part of the body. Its memory is valid during the call only, for which the event loop waits."""
         ...
 
 
 class LargeReplyScheduler:
-    """The large bodies that are coming in at the moment."""
+    """Decides which of the large bodies that come in together may be read next: the smallest rest goes first."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without a body."""
         self._missing: dict[object, int] = {}
 
-    def note(self, body: object, missing: int) -> None:
-        """A body still misses so many bytes."""
+    def update(self, body: object, missing: int) -> None:
+        """Note how many bytes of a body are still to come."""
         self._missing[body] = missing
 
-    def leave(self, body: object) -> None:
-        """A body is whole, or given up."""
+    def remove(self, body: object) -> None:
+        """Forget a body that is complete or given up."""
         self._missing.pop(body, None)
 
     def choose_pause_s(self, body: object) -> float:
-        """How long a body waits before its next buffer; 0 lets those that are ready have their turn."""
+        """Return the seconds that a body waits before its next buffer; 0 lets others that are ready go first."""
         missing = self._missing[body]
         return GIVE_WAY_S if any(other < missing for other in self._missing.values()) else 0.0
 
 
 async def iter_body(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
-    """The parts of a body as the library reads them; none is empty."""
+    """Yield the parts of a body as the client library reads them; none is empty."""
     # Each part as it came, which iter_any would join. Where a reply has no body (a 204), the library's iterator yields
     # nothing for ever and never suspends, so the end is looked for here.
     async for chunk, _ in response.content.iter_chunks():
@@ -65,16 +65,16 @@ async def iter_body(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
 
 
 async def feed_chunks(response: aiohttp.ClientResponse, sink: BodySink) -> None:
-    """Give a sink the body of a response as the library reads it."""
+    """Give a sink the body of a response as the client library reads it."""
     async for chunk in iter_body(response):
         sink.feed(chunk)
 
 
 async def feed_body(response: aiohttp.ClientResponse, sink: BodySink, scheduler: LargeReplyScheduler) -> None:
-    """Give a sink the body of a response, past the library where it is large and says how large.
+    """Give a sink the body of a response; a large body of stated size is read past the client library.
 
     Raises:
-        aiohttp.ClientError, OSError: the body ended too soon.
+        aiohttp.ClientError, OSError: the connection ended before the body did.
     """
     connection = response.connection
     size = response.content_length or 0
@@ -93,7 +93,7 @@ async def feed_body(response: aiohttp.ClientResponse, sink: BodySink, scheduler:
 
 
 class BodyReceiver(asyncio.BufferedProtocol):
-    """Takes the rest of one body off a connection, in place of the protocol that has read its head."""
+    """A protocol that reads the rest of one body from a connection whose head another protocol has read."""
 
     def __init__(
         self, transport: asyncio.Transport, missing: int, sink: BodySink, scheduler: LargeReplyScheduler
@@ -101,10 +101,10 @@ class BodyReceiver(asyncio.BufferedProtocol):
         """Begin to receive.
 
         Args:
-            transport: the connection.
-            missing: how many bytes are still to come; at least 0.
-            sink: takes them.
-            lane: whom to give way to.
+            transport: the transport of the connection.
+            missing: the number of bytes still to come; at least 0.
+            sink: takes the bytes.
+            scheduler: decides when the next buffer is read.
         """
         self._loop = asyncio.get_running_loop()
         self._transport = transport
@@ -114,7 +114,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._whole = self._loop.create_future()
         self._before = transport.get_protocol()
-        scheduler.note(self, missing)
+        scheduler.update(self, missing)
         transport.set_protocol(self)
         if missing:
             transport.resume_reading()
@@ -122,32 +122,32 @@ class BodyReceiver(asyncio.BufferedProtocol):
             self._whole.set_result(None)
 
     async def wait(self) -> None:
-        """Wait until the body is whole.
+        """Wait until the body is complete.
 
         Raises:
-            aiohttp.ClientPayloadError, OSError: the connection ended before.
+            aiohttp.ClientPayloadError, OSError: the connection ended before the body did.
         """
         await self._whole
 
     def give_back(self) -> None:
-        """Let the protocol that was there before have the connection."""
-        self._scheduler.leave(self)
+        """Give the connection back to the protocol that had it before."""
+        self._scheduler.remove(self)
         if not self._whole.done():
             self._whole.cancel()
         self._transport.set_protocol(self._before)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: the same memory every time."""
+        """Return the buffer for the next bytes, which is the same every time."""
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Hand the bytes that came to the sink, and pause until the scheduler lets this body continue."""
         if self._whole.done():
             return
         self._transport.pause_reading()  # a fast sender would not let others have their turn
         count = min(nbytes, self._missing)
         self._missing -= count
-        self._scheduler.note(self, self._missing)
+        self._scheduler.update(self, self._missing)
         self._sink.feed(self._view[:count])
         if self._missing:
             self._loop.call_later(self._scheduler.choose_pause_s(self), self._go_on)
@@ -159,11 +159,11 @@ class BodyReceiver(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """The other side has no more: the connection is closed."""
+        """Close the connection when the other side has closed its half."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended; the protocol that was there before has to know it too."""
+        """Fail an incomplete body, and tell the protocol that had the connection before."""
         if not self._whole.done():
             missed = f"the connection ended {self._missing} bytes before the end of the body"
             self._whole.set_exception(exc or aiohttp.ClientPayloadError(missed))

@@ -1,7 +1,7 @@
-"""A second event loop, in a thread of its own, for work of many small steps that would each hold up the first.
+"""A second event loop, in a thread of its own, for reading large replies.
 
-A reply of 250 MiB comes in a thousand pieces. Each of them, read in the loop that serves all agents, holds up every
-other turn, and a turn takes a dozen rounds of the loop. Knows nothing of what it runs.
+A reply of 250 MiB comes in a thousand chunks. Each of them, read in the loop that serves all agents, would delay every
+other turn, and a turn takes a dozen rounds of the loop. Knows nothing of the work that it runs.
 """
 
 import asyncio
@@ -15,24 +15,24 @@ Result = TypeVar("Result")
 
 
 class LoopThread:
-    """An event loop in a thread, from the first work to `close`. Used from one event loop."""
+    """An event loop in a thread, which runs from the first work until `close`. It is used from one event loop."""
 
     def __init__(self, name: str) -> None:
-        """Nothing is started yet.
+        """Prepare a thread that is started by the first work.
 
         Args:
-            name: the thread's.
+            name: the name of the thread.
         """
         self._name = name
         self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a thread."""
+        """True if the thread was started."""
         return self._running is not None
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Do the work over there; what it raises is raised here, and cancelling this cancels it."""
+        """Do work in the thread's loop. Its exception is raised here, and cancelling this call cancels the work."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._start()))
 
     def _start(self) -> asyncio.AbstractEventLoop:
@@ -43,7 +43,7 @@ class LoopThread:
         return self._running[0]
 
     async def close(self) -> None:
-        """Cancel what still runs, and end the thread. Nothing happens where none was started."""
+        """Cancel work that still runs, and end the thread; do nothing where none was started."""
         if self._running is None:
             return
         (loop, thread), self._running = self._running, None

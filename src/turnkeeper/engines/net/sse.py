@@ -1,8 +1,8 @@
-"""Event streams of engines, as they come off the wire.
+"""Server-sent events of engines.
 
-Pure: bytes in, the data of each event out. Engines put one JSON value in one ``data:`` line and end with ``[DONE]``;
-lines may be megabytes long and may be cut anywhere by the network, so a line is read as a reply's body is: large
-payloads are decoded while they come in.
+Pure: bytes in, the data of each event out. Engines write one JSON value in each ``data:`` line and end with ``[DONE]``.
+A line may be megabytes long and may be cut anywhere by the network, so large payloads in it are decoded while they come
+in, as those of a whole body are.
 """
 
 from turnkeeper.engines.reply import ReplyBody
@@ -12,14 +12,14 @@ _FIELD = b"data:"
 
 
 class DataLines:
-    """Collects chunks and gives out the data of each whole line."""
+    """Splits chunks into lines, and returns the data of each complete line."""
 
     def __init__(self) -> None:
-        """Begin before the first byte."""
+        """Expect the first chunk."""
         self._line = ReplyBody()
 
     def feed(self, chunk: bytes) -> list[ReplyBody]:
-        """The data of every line that this chunk completes; comments, blank lines and other fields are left out."""
+        """Return the data of the lines that this chunk completes; comments and other fields are left out."""
         *whole, rest = chunk.split(b"\n")
         found: list[ReplyBody] = []
         for part in whole:
@@ -29,7 +29,7 @@ class DataLines:
         return found
 
     def finish(self) -> list[ReplyBody]:
-        """The data of a last line without a newline."""
+        """Return the data of a last line that has no newline."""
         line, self._line = self._line, ReplyBody()
         if not line.text.startswith(_FIELD):
             return []

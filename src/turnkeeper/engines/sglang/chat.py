@@ -1,7 +1,7 @@
 """SGLang's chat wire: ``/v1/chat/completions`` with ``input_ids``.
 
-Owns the layout of that request and reply, and the worker routes beside it. The rendered prompt is never SGLang's: it
-gets ids, and parses only its own output into a message. Whether the numbers of a reply agree is `check`'s business.
+Owns the layout of that request and reply, and the worker routes beside it. SGLang never renders the prompt: it gets
+ids, and parses only its own output into a message. `check` compares the numbers of a reply.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from turnkeeper.headers import JSON_HEADERS, TRACE_HEADERS
 from turnkeeper.jsontypes import JsonObject, encode_json
 
 SHORT_CALL_TIMEOUT_S = 10.0
-"""The longest that an abort or a probe may take."""
+"""The longest that a short call may take, such as an abort, a status or a list of workers."""
 
 OWNED_FIELDS = frozenset(
     {
@@ -61,11 +61,11 @@ OWNED_FIELDS = frozenset(
         "return_token_ids",
     }
 )
-"""Body fields whose value turnkeeper decides; a request cannot forward them."""
+"""Body fields that turnkeeper sets; a request cannot forward them."""
 
 
 def render_chat_body(request: GenerateRequest) -> bytes:
-    """The request body; the prompt ids are spliced in as ready JSON."""
+    """Render the request body. The prompt ids are written once and put in as JSON text."""
     fields = select_fields(request, Wire.CHAT)
     body: JsonObject = {key: value for key, value in fields.forwarded.items() if key not in OWNED_FIELDS}
     body |= fields.format | fields.sampling
@@ -84,7 +84,7 @@ def render_chat_body(request: GenerateRequest) -> bytes:
 
 
 def render_rows_fields(request: GenerateRequest) -> JsonObject:
-    """The fields that ask for routing and indexer rows; empty when nothing is asked for."""
+    """Render the fields that ask for routing and indexer rows; empty when neither is asked for."""
     fields: JsonObject = {}
     if request.rows is not None:
         fields["return_routed_experts"] = True
@@ -96,12 +96,12 @@ def render_rows_fields(request: GenerateRequest) -> JsonObject:
 
 
 def render_lora_field(request: GenerateRequest) -> JsonObject:
-    """The field that chooses the adapter; empty where the base weights are sampled."""
+    """Render the field that chooses the LoRA adapter; empty where the base weights are sampled."""
     return {} if request.lora_name is None else {"lora_path": request.lora_name}
 
 
 def merge_stop_ids(given: object, added: tuple[int, ...]) -> list[int]:
-    """The request's own stop ids with ours behind them, each once."""
+    """Join the stop ids of the request with those of the model family, each once."""
     own: list[int] = []
     if isinstance(given, int) and not isinstance(given, bool):
         own = [given]
@@ -111,10 +111,10 @@ def merge_stop_ids(given: object, added: tuple[int, ...]) -> list[int]:
 
 
 def parse_chat_reply(body: Body, url: str, request: GenerateRequest | None = None) -> Generation:
-    """Translate a 200; payloads that the request did not ask for are ignored.
+    """Parse the body of a 200; payloads that the request did not ask for are ignored.
 
     Raises:
-        EngineProtocolError: no choice, several, no message, no ``meta_info``, malformed logprobs.
+        EngineProtocolError: there is no choice or several, no message, no ``meta_info``, or the logprobs are malformed.
     """
     reply = parse_reply(body, url, cut_logprobs=True)
     choices = reply.value.get("choices")
@@ -140,26 +140,25 @@ def parse_chat_reply(body: Body, url: str, request: GenerateRequest | None = Non
 
 
 def render_headers(request: GenerateRequest) -> list[tuple[str, str]]:
-    """The headers of a generate call: its routing key, the client's trace and nothing else of the client, and what the
-    operator's hook adds."""
+    """Render the headers of a call: routing key, the client's trace headers, and those of the operator's hook."""
     trace = [(name, value) for name, value in request.trace.items() if name in TRACE_HEADERS]
     own = [*JSON_HEADERS.items(), (ROUTING_KEY, request.session_id), *trace]
     return [*(pair for pair in own if pair[0].lower() not in request.headers), *request.headers.items()]
 
 
 class SglangEngine:
-    """One SGLang server, or one router in front of several, on the chat wire."""
+    """The chat wire of one SGLang server, or of one router in front of several."""
 
     wire: EngineWire = EngineWire.CHAT
-    """The route that generates."""
+    """The route on which turns are generated."""
 
     def __init__(self, url: str, client: EngineClient) -> None:
-        """Talk to the server at ``url`` through a shared client, which the caller closes."""
+        """Call the server at ``url`` through a shared client, which the caller closes."""
         self.url = url.rstrip("/")
         self._client = client
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
-        """Generate one reply; this wire does not stream ids, so ``on_ids`` is never called."""
+        # The chat route streams text and no ids, so on_ids is never called.
         body = ReplyBody(holds_payloads=request.expects_payloads)
         reply = await self._client.call_into(
             body,
@@ -175,11 +174,10 @@ class SglangEngine:
         return replace(found, dropped_fields=dropped) if dropped else found
 
     async def relay(self, call: RelayRequest) -> RelayReply:
-        """Pass a call through with the session's routing key."""
         return await relay_call(self.url, self._client, call)
 
     async def abort(self, rid: str) -> None:
-        """Ask the server, and each worker behind it where it is a router, to give up one attempt."""
+        # A router has no route for aborts, so each of its workers is asked.
         body = orjson.dumps({"rid": rid, "abort_all": False})
         try:
             reply = await self._client.post_json(f"{self.url}/abort_request", body, timeout_s=SHORT_CALL_TIMEOUT_S)
@@ -193,16 +191,15 @@ class SglangEngine:
             return
 
     async def list_workers(self) -> tuple[str, ...]:
-        """The workers behind a router; empty where this is no router."""
+        """List the workers behind a router; empty where the server is no router."""
         reply = await self._client.call("GET", f"{self.url}/workers", timeout_s=SHORT_CALL_TIMEOUT_S)
         return read_workers(reply)
 
     async def fetch_status(self) -> tuple[EngineStatus, ...]:
-        """Ask for ``/ready`` and ``/model_info``."""
         return (replace(await fetch_server_status(self.url, self._client), wire=self.wire),)
 
     async def close(self) -> None:
-        """Nothing to release: the client is the caller's."""
+        """Do nothing: the client is the caller's."""
 
 
 async def relay_call(url: str, client: EngineClient, call: RelayRequest) -> RelayReply:
@@ -221,11 +218,12 @@ async def relay_call(url: str, client: EngineClient, call: RelayRequest) -> Rela
 
 
 _USERINFO = re.compile(r"(?<=//)[^/?#]*@")
-"""User and password in a worker's URL, which is shown: workers are called with the key for the engines."""
+"""User and password in a worker's URL, which are left out of what is shown; workers are called with the engines'
+key."""
 
 
 def read_workers(reply: HttpReply) -> tuple[str, ...]:
-    """The worker URLs in a router's ``GET /workers``; empty for any other answer."""
+    """Read the worker URLs of a router's ``GET /workers``; empty for any other answer."""
     try:
         value: Any = orjson.loads(reply.body)
         workers = cast(list[JsonObject], value["workers"] if isinstance(value, dict) else value)
@@ -235,12 +233,12 @@ def read_workers(reply: HttpReply) -> tuple[str, ...]:
 
 
 def is_role_split(role: object) -> bool:
-    """Whether a server's role, as ``/model_info`` or a router's list of workers has it, is one half of a pair."""
+    """Return True if a role of ``/model_info`` or of a router's workers is that of a prefill or decode server."""
     return role in ("prefill", "decode")
 
 
 def lists_split_roles(reply: HttpReply) -> bool:
-    """Whether a router's ``GET /workers`` lists prefill and decode workers; False for any other answer."""
+    """Return True if a router's ``GET /workers`` lists prefill and decode workers; False for any other answer."""
     try:
         return any(is_role_split(worker.get("worker_type")) for worker in orjson.loads(reply.body)["workers"])
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
@@ -248,7 +246,7 @@ def lists_split_roles(reply: HttpReply) -> bool:
 
 
 async def fetch_server_status(url: str, client: EngineClient) -> EngineStatus:
-    """What one server says of itself, and a router of its workers.
+    """Ask a server for its status, by ``/ready`` and ``/model_info``.
 
     An older build has no ``/ready``: then ``/model_info`` alone decides. A router has neither, so its workers are
     asked: it is paused when any of them is, and has a version when all of them have the same.
@@ -270,7 +268,7 @@ async def fetch_server_status(url: str, client: EngineClient) -> EngineStatus:
 
 
 def join_statuses(url: str, statuses: Sequence[EngineStatus]) -> EngineStatus:
-    """A router's report, from those of its workers. The router itself is there, whatever its workers are."""
+    """Join the statuses of a router's workers into the router's. The router itself is up, even if no worker is."""
     found = [status for status in statuses if status.state is not EngineState.UNREACHABLE]
     versions = {status.weight_version for status in found}
     lengths = [status.context_length for status in found if status.context_length is not None]
@@ -288,7 +286,7 @@ def join_statuses(url: str, statuses: Sequence[EngineStatus]) -> EngineStatus:
 
 
 def read_status(url: str, ready_status: int, info: Mapping[str, Any]) -> EngineStatus:
-    """The report behind the two answers."""
+    """Read the status of a server from its answers to ``/ready`` and ``/model_info``."""
     is_paused = ready_status == 503 or info.get("is_paused") is True or info.get("paused") is True
     length = info.get("context_length") or info.get("max_model_len")
     return EngineStatus(

@@ -39,7 +39,7 @@ from turnkeeper.jsontypes import JsonObject, encode_json, is_array
 
 
 def render_sampling(request: GenerateRequest, fields: WireFields) -> JsonObject:
-    """The sampling parameters under this wire's names.
+    """Render the sampling parameters under the names of the generate route.
 
     Raises:
         EngineRefusedError: a tool choice that only the chat route can enforce.
@@ -54,7 +54,7 @@ def refuse_forced_tools(choice: object, *, hint: str) -> None:
     """Refuse a tool choice that only a chat route can enforce.
 
     Raises:
-        EngineRefusedError: it forces a call.
+        EngineRefusedError: the tool choice forces a call.
     """
     if choice == "required" or isinstance(choice, dict):
         raise EngineRefusedError(
@@ -63,7 +63,7 @@ def refuse_forced_tools(choice: object, *, hint: str) -> None:
 
 
 def render_generate_body(request: GenerateRequest, *, is_stream: bool) -> bytes:
-    """The request body; the prompt ids are spliced in as ready JSON."""
+    """Render the request body. The prompt ids are written once and put in as JSON text."""
     fields = select_fields(request, Wire.GENERATE)
     body: JsonObject = {
         **{name: value for name, value in fields.forwarded.items() if name not in OWNED_FIELDS},
@@ -85,7 +85,7 @@ def parse_generate_reply(reply: JsonReply, request: GenerateRequest, url: str, p
     """Translate a whole reply.
 
     Raises:
-        EngineProtocolError: no ``meta_info``, or its ids are not those of ``output_ids``.
+        EngineProtocolError: ``meta_info`` is missing, or its ids are not those of ``output_ids``.
     """
     meta = expect_object(reply.value.get("meta_info"), "meta_info", url)
     bare = build_generation(reply, meta, url, request, message={}, finish_reason=None, matched_stop=None)
@@ -96,7 +96,7 @@ def parse_generate_reply(reply: JsonReply, request: GenerateRequest, url: str, p
 
 
 def add_message(bare: Generation, request: GenerateRequest, parse: ParseMessage) -> Generation:
-    """The generation with the message that its ids spell."""
+    """Add the message that is parsed from the ids of a generation."""
     if bare.is_aborted:
         return replace(bare, message={"role": "assistant", "content": ""})
     message = parse(request, bare.ids)
@@ -178,7 +178,7 @@ class StreamedReply:
 
 
 def build_stream_error(error: object, url: str, prompt_tokens: int) -> TurnkeeperError:
-    """What an error event means; one about the length names ``prompt_tokens``."""
+    """Build the error of an error event; an error about the length names ``prompt_tokens``."""
     fields = cast(JsonObject, error) if isinstance(error, dict) else {"message": str(error)}
     code = fields.get("code")
     status = code if isinstance(code, int) and 400 <= code < 600 else 500
@@ -189,10 +189,10 @@ def build_stream_error(error: object, url: str, prompt_tokens: int) -> Turnkeepe
 async def stream_events(
     client: EngineClient, url: str, body: bytes, headers: Sequence[tuple[str, str]], request: GenerateRequest
 ) -> AsyncGenerator[ReplyBody]:
-    """The data of each event of a streamed call, up to the one that ends it.
+    """Yield the data of each event of a streamed call, without the ``[DONE]`` at its end.
 
     Raises:
-        EngineError: any status but 200, a stream that breaks off.
+        EngineError: the status is not 200, or the stream breaks off.
     """
     async with client.stream("POST", url, body=body, headers=headers) as response:
         if response.status != 200:
@@ -210,17 +210,16 @@ async def stream_events(
 
 
 class SglangGenerateEngine(SglangEngine):
-    """One SGLang server, or one router in front of several, on the generate wire."""
+    """The generate wire of one SGLang server, or of one router in front of several."""
 
     wire: EngineWire = EngineWire.GENERATE
 
     def __init__(self, url: str, client: EngineClient, parse: ParseMessage) -> None:
-        """Talk to the server at ``url``; ``parse`` reads ids into messages."""
+        """Call the server at ``url``; ``parse`` makes messages of ids."""
         super().__init__(url, client)
         self._parse = parse
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
-        """Generate one reply; it is streamed where ``on_ids`` is given."""
         if on_ids is not None:
             found = parse_generate_reply(await self._stream(request, on_ids), request, self.url, self._parse)
         else:

@@ -1,1 +1,1 @@
-"""vLLM's token-in wires."""
+"""The wires of vLLM that take token ids."""

@@ -1,8 +1,8 @@
-"""vLLM's token-in wires: ``/inference/v1/generate`` and, where that is not served, ``/v1/completions``.
+"""The wires of vLLM that take token ids: ``/inference/v1/generate`` and, where that is not served, ``/v1/completions``.
 
-Owns the layout of both requests, vLLM's own names, and which of the two routes a server takes; replies are read by
-`vllmreply`. The chat route is not used: it ignores prompt ids without a word. Nor is a message that vLLM parsed: only
-some versions can, only with parsers that were chosen at its start, and a reply does not say whether they were.
+Owns the layout of both requests, vLLM's own names, and the choice between the two routes; `reply` reads the replies.
+The chat route is not used, since it ignores prompt ids silently. Messages that vLLM parsed are not used either: only
+some versions parse, only with parsers that were chosen at the start, and a reply does not say whether they were.
 
 What differs from SGLang: rows are switched on for the server, not the request, and their payload describes itself (a
 ``.npy`` file); ids of requests get a prefix; a cache salt may not hold every character.
@@ -44,7 +44,8 @@ GENERATE_ROUTE = "/inference/v1/generate"
 COMPLETIONS_ROUTE = "/v1/completions"
 
 _NOT_SERVED = (403, 404, 405)
-"""What the generate route answers where it is off: 403 without ``--enable-scale-out``, else an older version."""
+"""The statuses of a generate route that is off: 403 without ``--enable-scale-out``, the others from an older
+version."""
 
 _PLAIN_SALT = re.compile(r"[^@/\\\0]{1,128}")
 
@@ -53,13 +54,13 @@ _OWNED_FIELDS = frozenset(
     {"token_ids", "prompt", "model", "sampling_params", "request_id", "stream", "stream_options", "n", "max_tokens"}
     | {"messages", "tools", "features", "return_token_ids", "return_weight_versions", "logprobs"}
 )
-"""Body fields whose value turnkeeper decides; a request cannot forward them."""
+"""Body fields that turnkeeper sets; a request cannot forward them."""
 
 
 def render_sampling(request: GenerateRequest, fields: WireFields) -> JsonObject:
-    """The sampling parameters under vLLM's names, the same on both routes.
+    """Render the sampling parameters under vLLM's names, which both routes share.
 
-    Each token's own logprob comes back; further ones where they are asked for.
+    The logprob of each sampled token comes back, and those of further tokens where they are asked for.
 
     Raises:
         EngineRefusedError: a tool choice that only a chat route can enforce.
@@ -86,9 +87,9 @@ def _render_common(request: GenerateRequest, fields: WireFields, *, is_stream: b
 
 
 def render_generate_body(request: GenerateRequest, *, is_stream: bool = False) -> bytes:
-    """The body of ``/inference/v1/generate``; without a budget the server takes what fits.
+    """Render the body of ``/inference/v1/generate``; without a token budget the server takes what fits.
 
-    Text is needed by nobody, except that stop strings are looked for in it.
+    The reply's text is not used, so it is detokenized only where the engine has to find stop strings in it.
     """
     fields = select_fields(request, Wire.VLLM)
     params = render_sampling(request, fields) | {"detokenize": bool(request.stop_strings)}
@@ -101,10 +102,10 @@ def render_generate_body(request: GenerateRequest, *, is_stream: bool = False) -
 def render_completions_body(
     request: GenerateRequest, model: str, context_length: int | None, *, is_stream: bool = False
 ) -> bytes:
-    """The body of ``/v1/completions`` with ids as the prompt.
+    """Render the body of ``/v1/completions`` with ids as the prompt.
 
-    This route refuses a budget that does not fit behind the prompt, and without one samples 16 tokens: what fits is
-    said here.
+    This route refuses a token budget that does not fit behind the prompt, and samples 16 tokens without one, so the
+    budget that fits is always sent.
     """
     fields = select_fields(request, Wire.VLLM)
     body = _render_common(request, fields, is_stream=is_stream) | render_sampling(request, fields)
@@ -119,20 +120,20 @@ def render_completions_body(
 
 
 def fit_salt(salt: str) -> str:
-    """A salt that vLLM takes: itself, or a digest where it is long or holds a character that is refused."""
+    """Make a salt that vLLM accepts: the salt itself, or its digest where it is long or holds a refused character."""
     return salt if _PLAIN_SALT.fullmatch(salt) else hashlib.blake2b(salt.encode(), digest_size=32).hexdigest()
 
 
 def name_attempts(rid: str) -> list[str]:
-    """What vLLM calls an attempt inside: its routes put a prefix before the id."""
+    """List the names that vLLM has for an attempt: its routes put a prefix before the id."""
     return [f"generate-tokens-{rid}", f"cmpl-{rid}-0"]
 
 
 class VllmEngine:
-    """One vLLM server."""
+    """The wires of one vLLM server that take token ids."""
 
     def __init__(self, url: str, client: EngineClient, parse: ParseMessage) -> None:
-        """Talk to the server at ``url``; ``parse`` reads ids into messages."""
+        """Call the server at ``url``; ``parse`` makes messages of ids."""
         self.url = url.rstrip("/")
         self._client = client
         self._parse = parse
@@ -140,12 +141,11 @@ class VllmEngine:
         self._model: Mapping[str, Any] = {}
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
-        """Generate one reply; it is streamed where ``on_ids`` is given."""
         found = await self._generate(request, on_ids)
         return replace(found, dropped_fields=find_dropped(request, Wire.VLLM))
 
     async def _generate(self, request: GenerateRequest, on_ids: IdsSink | None) -> Generation:
-        """On the generate route, where it is served."""
+        """Generate on the generate route where it is served, else on the completions route."""
         if self._has_generate_route is not False:
             try:
                 body = render_generate_body(request, is_stream=on_ids is not None)
@@ -160,7 +160,7 @@ class VllmEngine:
         return await self._complete(request, on_ids)
 
     async def _complete(self, request: GenerateRequest, on_ids: IdsSink | None) -> Generation:
-        """The same on the completions route, whose streams lack rows: with rows it answers whole."""
+        """Generate on the completions route. Its streams have no rows, so a request for rows is not streamed."""
         sink = on_ids if request.rows is None else None
         model = await self._find_model()
         name, length = str(model.get("id") or ""), _read_length(model)
@@ -184,18 +184,17 @@ class VllmEngine:
         return read_vllm_reply(grown.finish(), request, self.url, self._parse)
 
     async def _find_model(self) -> Mapping[str, Any]:
-        """The entry of the served model, which has the name and the length that the completions route wants."""
+        """Find the entry of the served model, with the name and the length that the completions route needs."""
         if not self._model:
             reply = await self._client.call("GET", f"{self.url}/v1/models", timeout_s=SHORT_CALL_TIMEOUT_S)
             self._model = read_models(reply)
         return self._model
 
     async def relay(self, call: RelayRequest) -> RelayReply:
-        """Pass a call through with the session's routing key."""
         return await relay_call(self.url, self._client, call)
 
     async def abort(self, rid: str) -> None:
-        """Ask the server to give up one attempt; one without the route gives it up when its connection closes."""
+        # A server without the route ends the attempt when its connection closes.
         path = "/inference/v1/abort_requests" if self._has_generate_route else "/abort_requests"
         body = orjson.dumps({"request_ids": name_attempts(rid)})  # never an empty list: that would end them all
         try:
@@ -204,7 +203,7 @@ class VllmEngine:
             return
 
     async def fetch_status(self) -> tuple[EngineStatus, ...]:
-        """Ask for the model and, which only a server in development mode tells, for pauses and the version."""
+        # Only a server in development mode tells whether it is paused and which version it holds.
         try:
             models = await self._client.call("GET", f"{self.url}/v1/models", timeout_s=SHORT_CALL_TIMEOUT_S)
             paused = await self._client.call("GET", f"{self.url}/is_paused", timeout_s=SHORT_CALL_TIMEOUT_S)
@@ -216,17 +215,17 @@ class VllmEngine:
         return (read_vllm_status(self.url, models, paused, weights),)
 
     async def close(self) -> None:
-        """Nothing to release: the client is the caller's."""
+        """Do nothing: the client is the caller's."""
 
 
 def _render_headers(request: GenerateRequest) -> list[tuple[str, str]]:
-    """The headers of a call. vLLM takes ``X-Request-Id`` for the attempt's id, so it has to be that."""
+    """Render the headers of a call. vLLM takes ``X-Request-Id`` for the attempt's id, so that is what it gets."""
     kept = [pair for pair in render_headers(request) if pair[0].lower() != "x-request-id"]
     return [*kept, ("x-request-id", request.rid)]
 
 
 def read_models(reply: HttpReply) -> Mapping[str, Any]:
-    """The first entry of ``/v1/models``; empty for any other answer."""
+    """Read the first entry of ``/v1/models``; empty for any other answer."""
     try:
         first: object = orjson.loads(reply.body)["data"][0]
         return cast(JsonObject, first) if isinstance(first, dict) else {}
@@ -240,7 +239,7 @@ def _read_length(model: Mapping[str, Any]) -> int | None:
 
 
 def read_vllm_status(url: str, models: HttpReply, paused: HttpReply, weights: HttpReply) -> EngineStatus:
-    """The report behind the three answers."""
+    """Read the status of a server from its answers to ``/v1/models``, ``/is_paused`` and ``/weight_info``."""
     model = read_models(models)
     is_paused = _read_object(paused).get("is_paused") is True
     return EngineStatus(

@@ -1,7 +1,7 @@
-"""vLLM's replies, whole or streamed, read into generations.
+"""Replies of vLLM, whole or streamed, read into generations.
 
-Pure. Both token-in routes share a shape: one choice with ids and logprobs, counts under ``usage``. The logprobs are
-spelled in two ways::
+Pure. The two routes share a shape: one choice with ids and logprobs, and counts under ``usage``. The logprobs are
+written in two ways::
 
     /inference/v1/generate   {"content": [{"token_id": 3, "logprob": -0.5, ...}, ...]}
     /v1/completions          {"token_logprobs": [-0.5, ...], ...}
@@ -25,22 +25,26 @@ from turnkeeper.jsontypes import JsonObject, is_number
 from turnkeeper.routing import PackedIds
 
 CLAMPED_LOGPROB = -9999.0
-"""What vLLM writes for minus infinity, for NaN, and for a logprob that it does not have."""
+"""The number that vLLM writes for minus infinity, for NaN, and for a logprob that it does not have."""
 
 _LOGPROB_LISTS = ("content", "token_logprobs")
 
 
 def parse_vllm_reply(body: Body, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:
-    """Translate a 200 of either route.
+    """Parse the body of a 200 of either route.
 
     Raises:
-        EngineProtocolError: no choice, several, no ids or no logprobs.
+        EngineProtocolError: there is no choice or several, no ids, or no logprobs.
     """
     return read_vllm_reply(parse_reply(body, url), request, url, parse)
 
 
 def read_vllm_reply(reply: JsonReply, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:
-    """The same, of a reply that is parsed already."""
+    """Translate a reply that is parsed already.
+
+    Raises:
+        EngineProtocolError: there is no choice or several, no ids, or no logprobs.
+    """
     choices = reply.value.get("choices")
     if not isinstance(choices, list) or len(cast(list[object], choices)) != 1:
         found = f"{len(cast(list[object], choices))} choices" if isinstance(choices, list) else "no choices"
@@ -92,16 +96,16 @@ def _build_bare(reply: JsonReply, choice: JsonObject, url: str, request: Generat
 
 
 def _find_places(logprobs: object) -> object:
-    """Where the likeliest tokens of each place stand, on either route."""
+    """Find the list of the likeliest tokens of each position, which each route has in another place."""
     fields = cast(JsonObject, logprobs) if isinstance(logprobs, dict) else {}
     return fields.get("top_logprobs") or fields.get("content")
 
 
 def read_logprobs(value: object, url: str) -> list[float]:
-    """The sampled tokens' logprobs in either of vLLM's shapes; NaN for null, minus infinity where it was clamped.
+    """Read the logprobs of the sampled tokens; NaN for null, minus infinity where vLLM clamped it.
 
     Raises:
-        EngineProtocolError: there are none.
+        EngineProtocolError: the reply has no logprobs.
     """
     fields = cast(JsonObject, value) if isinstance(value, dict) else {}
     entries: object = next((fields[name] for name in _LOGPROB_LISTS if name in fields), None)
@@ -115,10 +119,10 @@ def read_logprobs(value: object, url: str) -> list[float]:
 
 
 def _read_list(value: object, name: str, url: str) -> list[object]:
-    """A list, empty where there is none.
+    """Return a value that has to be a list; null is an empty list.
 
     Raises:
-        EngineProtocolError: it is something else.
+        EngineProtocolError: the value is something else.
     """
     if value is not None and not isinstance(value, list):
         raise EngineProtocolError(
@@ -128,10 +132,10 @@ def _read_list(value: object, name: str, url: str) -> list[object]:
 
 
 class StreamedChoice:
-    """A streamed reply as it grows: each event adds ids and their logprobs, the last ones what is said at the end."""
+    """A streamed reply, put together from its events: each adds ids and logprobs, the last ones what ends the reply."""
 
     def __init__(self, url: str, prompt_tokens: int) -> None:
-        """Begin with nothing; an error about the length names ``prompt_tokens``."""
+        """Expect the first event; an error about the length names ``prompt_tokens``."""
         self._url = url
         self._prompt_tokens = prompt_tokens
         self._ids: list[int] = []
@@ -142,11 +146,11 @@ class StreamedChoice:
         self._payloads: Sequence[PackedIds] = ()
 
     def feed(self, data: Body) -> TokenIds:
-        """The ids that this event adds.
+        """Return the ids that this event adds.
 
         Raises:
             EngineError: the event is an error.
-            EngineProtocolError: it is no part of a reply.
+            EngineProtocolError: the event does not have the form of a reply.
         """
         reply = parse_reply(data, self._url)
         if "error" in reply.value:
@@ -170,7 +174,7 @@ class StreamedChoice:
         return NO_TOKENS
 
     def finish(self) -> JsonReply:
-        """The reply as an unstreamed call would have given it.
+        """Return the reply as an unstreamed call would have given it.
 
         Raises:
             EngineError: the stream ended before its reply was complete.
