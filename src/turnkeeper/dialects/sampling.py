@@ -182,7 +182,9 @@ def apply_pins(
         forwarded={name: value for name, value in laid.items() if not _is_sampling(name)},
         overridden=overridden,
         unpinned=tuple(
-            row.name for row in _SHAPING if row.name not in pins and not row.is_neutral(requested.get(row.name))
+            row.name
+            for row in _SHAPING
+            if row.name in requested and row.name not in pins and not row.is_neutral(requested[row.name])
         ),
         notes=tuple(f"left out {name}: the session forbids it" for name in overridden if pins[name] is None),
     )

@@ -87,7 +87,9 @@ def find_grammar(requested: Mapping[str, Any]) -> Grammar | None:
         EngineRefusedError: the request asks for two grammars.
     """
     found = [
-        _read(name, requested[name]) for name in _GRAMMAR_FIELDS if not FIELDS[name].is_neutral(requested.get(name))
+        _read(name, requested[name])
+        for name in _GRAMMAR_FIELDS
+        if name in requested and not FIELDS[name].is_neutral(requested[name])
     ]
     if len(found) > 1:
         raise EngineRefusedError(

@@ -69,7 +69,7 @@ def find_obstacle(request: GenerateRequest) -> str | None:
     if requested.get("tool_choice") == "required" or isinstance(requested.get("tool_choice"), dict):
         return "tool_choice"
     for row in _GRAMMARS:
-        if not row.is_neutral(requested.get(row.name)):
+        if row.name in requested and not row.is_neutral(requested[row.name]):
             return row.name
     for name, neutral in _PENALTIES.items():
         if requested.get(name) not in (None, neutral):

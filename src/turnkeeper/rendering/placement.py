@@ -37,6 +37,8 @@ class Role(StrEnum):
     """The model, whether the message was sampled here or brought along by the client."""
 
 
+_INSTRUCTIONS = (Role.SYSTEM.value, Role.DEVELOPER.value)
+
 REMINDER = "<system-reminder>\n{text}\n</system-reminder>"
 """The text of a system or developer message that is rendered as a user message."""
 
@@ -93,7 +95,7 @@ AT_THE_HEAD = Placement(is_head_joined=True, later_system=Role.USER, later_devel
 
 def is_instruction(message: Message) -> bool:
     """Return True for a system or developer message."""
-    return get_role(message) in (Role.SYSTEM, Role.DEVELOPER)
+    return message.get("role") in _INSTRUCTIONS
 
 
 def count_head(messages: Sequence[Message]) -> int:

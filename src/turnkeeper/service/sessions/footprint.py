@@ -48,6 +48,10 @@ _PLACE_BYTES, _PAIR_BYTES = 48, 120
 """A tuple, and a pair of a whole number and a double with its place in one, as CPython holds them."""
 
 
+_SEQUENCES = (list, tuple)
+_MAPPINGS = (dict, Mapping)  # a dict first: asking whether a value is a Mapping takes ten times as long
+
+
 def measure_session(entry: "SessionEntry") -> Mapping[Part, int]:
     """Every part of a session, measured anew."""
     session, turns = entry.session, entry.session.forest.turns
@@ -100,14 +104,16 @@ def measure_rows(turn: Turn) -> int:
 
 def measure_pending(pending: PendingTurn) -> int:
     """What the request of a turn in flight takes: all of its messages, however few of them are new."""
-    return sum(
-        MESSAGE_BYTES
-        + len(message.content)
-        + len(message.reasoning)
-        + sum(map(len, message.media))
-        + sum(len(call.arguments) for call in message.calls)
-        for message in pending.query.messages
-    )
+    size = 0
+    for message in pending.query.messages:  # a plain loop, since most messages have nothing but content
+        size += MESSAGE_BYTES + len(message.content)
+        if message.reasoning:
+            size += len(message.reasoning)
+        if message.media:
+            size += sum(map(len, message.media))
+        for call in message.calls:
+            size += len(call.arguments)
+    return size
 
 
 def measure_text(text: "TextDelta") -> int:
@@ -119,12 +125,13 @@ def measure_value(value: Any) -> int:
     """What a JSON value takes, about."""
     if isinstance(value, str):
         return len(value) + 50
-    if isinstance(value, Mapping):
-        fields = cast("Mapping[str, Any]", value)
-        return 100 + sum(len(name) + 50 + measure_value(item) for name, item in fields.items())
-    if isinstance(value, list | tuple):
-        items = cast("Sequence[Any]", value)
-        return 60 + sum(measure_value(item) for item in items)
+    if isinstance(value, _MAPPINGS):
+        size = 100
+        for name, item in cast("Mapping[str, Any]", value).items():
+            size += len(name) + 50 + measure_value(item)
+        return size
+    if isinstance(value, _SEQUENCES):
+        return 60 + sum(map(measure_value, cast("Sequence[Any]", value)))
     return 30
 
 

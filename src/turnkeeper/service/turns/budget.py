@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from turnkeeper.core.attach import Query
 from turnkeeper.errors import ContextLengthError
 
 
@@ -42,17 +43,20 @@ def plan_budget(*, prompt_tokens: int, asked_tokens: int | None, limit_tokens: i
     return Budget(max_tokens=left, asked_tokens=asked_tokens)
 
 
-def check_messages(said: int, limit_tokens: int | None) -> None:
+def check_messages(query: Query, limit_tokens: int | None) -> None:
     """Refuse a conversation with more messages than tokens: each message that says something takes one at least.
 
     Args:
-        said: how many messages say something.
+        query: the request.
         limit_tokens: the most tokens of prompt and completion together; None for no limit.
 
     Raises:
         ContextLengthError: there are more.
     """
-    if limit_tokens is not None and said > limit_tokens:
+    if limit_tokens is None or len(query.messages) <= limit_tokens:
+        return
+    said = sum(1 for message in query.messages if message.content or message.calls)
+    if said > limit_tokens:
         raise build_length_error(f"{said} tokens or more", said, limit_tokens)
 
 

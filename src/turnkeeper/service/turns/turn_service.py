@@ -43,11 +43,6 @@ StoreTurn: TypeAlias = Callable[[SessionEntry, Turn], Awaitable[None]]
 """Makes a turn durable before it becomes visible; what it raises fails the turn and leaves the session as it was."""
 
 
-def count_said(query: Query) -> int:
-    """How many messages of a request say something."""
-    return sum(1 for message in query.messages if message.content or message.calls)
-
-
 async def keep_in_memory(entry: SessionEntry, turn: Turn) -> None:
     """Store nothing: sessions live as long as their process."""
 
@@ -98,7 +93,7 @@ class TurnService:
             ServerDrainingError: the server is stopping, and the request is no retry.
         """
         query = build_query(request) if query is None else query
-        check_messages(count_said(query), self._choose_limit(entry.limit_tokens))
+        check_messages(query, self._choose_limit(entry.limit_tokens))
         resolved = resolve_request(request, entry.settings.pins, entry.session, query)
         while (waiter := self._find_retried(entry, resolved)) is None and entry.is_recording:
             await entry.wait_until_recorded()  # the request may go on from the turn that is being recorded
@@ -260,7 +255,7 @@ class TurnService:
             RequestError: what the turn would be refused for.
         """
         query, limit_tokens = build_query(request) if query is None else query, self._choose_limit(limit_tokens)
-        check_messages(count_said(query), limit_tokens)
+        check_messages(query, limit_tokens)
         pending = session.begin(request, at=at, query=query)
         session.abandon(pending, at=at)
         prompt = await render_prompt(self._renderer, pending, limit_tokens)
