@@ -204,6 +204,8 @@ def indexer(size: int) -> np.ndarray:
         pytest.param({"rows": rows(9)}, "", id="all of the path"),
         pytest.param({"rows": rows(10)}, r"all of its path: 9.*, not 10", id="more than the path"),
         pytest.param({"indexer_rows": indexer(9)}, "", id="exact indexer"),
+        pytest.param({"indexer_rows": indexer(5)}, "", id="the indexer's rows behind the parent's"),
+        pytest.param({"indexer_rows": indexer(4)}, "10 tokens has 9 rows, not 4", id="fewer of the indexer's rows"),
         pytest.param({"indexer_rows": indexer(8)}, "10 tokens has 9 rows, not 8", id="an indexer row short"),
     ],
 )
@@ -219,6 +221,16 @@ def test_a_turn_adds_exactly_the_rows_of_its_tokens(fields: dict[str, Any], name
             talk.session.commit(pending, prompt=prompt_of(2), completion=fitting, at=2.0)
     else:
         assert talk.session.commit(pending, prompt=prompt_of(2), completion=fitting, at=2.0).path_tokens == 10
+
+
+def test_indexer_rows_behind_those_of_a_parent_need_a_parent_that_holds_some() -> None:
+    talk = Talk()
+    root = completion_of(assistant("a"), 3, rows=rows(4))
+    talk.session.commit(talk.begin(user("u")), prompt=prompt_of(2), completion=root, at=1.0)
+    pending = talk.begin(user("u"), assistant("a"), user("v"))
+    added = completion_of(assistant("b"), 3, indexer_rows=indexer(5))
+    with pytest.raises(TokenIntegrityError, match="10 tokens has 9 rows, not 5"):
+        talk.session.commit(pending, prompt=prompt_of(2), completion=added, at=2.0)
 
 
 @pytest.mark.parametrize(("trim", "size"), [(0, 5), (1, 4)])

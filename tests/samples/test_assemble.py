@@ -168,6 +168,18 @@ def test_indexer_rows_are_those_of_the_last_turn() -> None:
     assert sample.rollout_indexer_topk.tolist() == np.full((3, 2, 3), 2).tolist()
 
 
+def test_indexer_rows_that_turns_hold_in_part_are_put_together() -> None:
+    story = Story()
+    first = story.say([U], [A], indexer_rows=np.full((1, 2, 3), 1, np.int32))
+    second = story.say([U], [B, A], after=first, indexer_rows=np.full((3, 2, 3), 2, np.int32))
+    story.say([U], [A], after=second, trim=1, indexer_rows=np.full((1, 2, 3), 3, np.int32))
+    for budget, values in ((None, [1, 2, 2, 2, 3]), (6, [1, 2, 2, 2, 3]), (5, [1, 2, 2]), (4, [1, 2, 2]), (2, [1])):
+        (sample,) = story.collect(max_seq_len=budget).samples
+        assert sample.rollout_indexer_topk is not None
+        assert sample.rollout_indexer_topk[:, 0, 0].tolist() == values
+        assert sample.rollout_indexer_topk.dtype == np.int32
+
+
 def test_a_last_turn_without_indexer_rows_is_named() -> None:
     story = Story()
     first = story.say([U], [A], indexer_rows=np.full((1, 2, 3), 1, np.int32))

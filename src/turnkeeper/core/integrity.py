@@ -27,6 +27,8 @@ def check_turn(pending: PendingTurn, prompt: Prompt, completion: Completion) -> 
     if pending.parent is None and not len(prompt.ids):
         raise TokenIntegrityError("the prompt of a root is empty", index=0, expected=1, found=0)
     _check_rows(completion, parent_tokens, path_tokens)
+    holds_indexer = pending.parent is not None and pending.parent.completion.indexer_rows is not None
+    _check_indexer(completion, parent_tokens if holds_indexer else 0, path_tokens)
 
 
 def _check_rows(completion: Completion, parent_tokens: int, path_tokens: int) -> None:
@@ -40,7 +42,12 @@ def _check_rows(completion: Completion, parent_tokens: int, path_tokens: int) ->
             expected=expected,
             found=len(completion.rows),
         )
-    if completion.indexer_rows is not None and len(completion.indexer_rows) != whole:
+
+
+def _check_indexer(completion: Completion, held_tokens: int, path_tokens: int) -> None:
+    added = path_tokens - 1 - max(0, held_tokens - 1)
+    whole = path_tokens - 1
+    if completion.indexer_rows is not None and len(completion.indexer_rows) not in (added, whole):
         raise TokenIntegrityError(
             f"an indexer payload for {path_tokens} tokens has {whole} rows, not {len(completion.indexer_rows)}",
             index=0,

@@ -141,7 +141,8 @@ class Completion:
     """The patch of this turn: rows ``max(0, len(parent path) - 1) .. len(path) - 1``, or all rows of its path where the
     newest payload is to win; None without routing replay."""
     indexer_rows: NDArray[np.int32] | None = None
-    """Shape [len(path) - 1, layers, topk]: the whole indexer payload; None when not requested."""
+    """Shape [some, layers, topk]: the last rows of the indexer's payload, which covers the whole path: those behind
+    the parent's rows, where the payload repeats these, else all of them; None when not requested."""
     matched_stop: int | str | None = None
     """The stop token id or string that ended it; None otherwise."""
     cached_tokens: int = 0

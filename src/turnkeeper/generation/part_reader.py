@@ -17,7 +17,7 @@ from turnkeeper.engines.engine import GenerateRequest, Generation
 from turnkeeper.engines.offload import offload
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.generation.joining import JoinedReply, ReplyPart
-from turnkeeper.routing import Patch, RoutingRows, RoutingShape, decode_indexer, take_patch
+from turnkeeper.routing import Patch, RoutingRows, RoutingShape, decode_indexer, keep_added, take_patch
 
 _INLINE_TEXT = 1 << 24
 """The length of payload text up to which rows are checked in the event loop: they are decoded by then, and checked in 2
@@ -125,6 +125,7 @@ class ReplyPartReader:
         request: GenerateRequest,
         joined: JoinedReply,
         *,
+        held_indexer: Sequence[NDArray[np.int32]] = (),
         marks: Mapping[str, Any],
         started_at: float,
         finished_at: float,
@@ -134,6 +135,7 @@ class ReplyPartReader:
         Args:
             request: the turn's own request.
             joined: the joined parts of the turn.
+            held_indexer: the indexer's rows of the parent's path, in pieces.
             marks: the marks that the runner gives the turn.
             started_at: Unix seconds.
             finished_at: Unix seconds.
@@ -147,14 +149,17 @@ class ReplyPartReader:
             versions=joined.versions,
             stop_token_ids=self._options.stop_token_ids,
             rows=joined.patch.rows if joined.patch is not None else None,
-            indexer_rows=await self._read_indexer(request, joined),
+            indexer_rows=await self._read_indexer(request, joined, held_indexer),
             marks={**marks, **self._collect_marks(joined)},
             started_at=started_at,
             finished_at=finished_at,
         )
 
-    async def _read_indexer(self, request: GenerateRequest, joined: JoinedReply) -> NDArray[np.int32] | None:
-        """Decode the indexer's rows. In every mode the payload of the last part covers the whole turn."""
+    async def _read_indexer(
+        self, request: GenerateRequest, joined: JoinedReply, held: Sequence[NDArray[np.int32]]
+    ) -> NDArray[np.int32] | None:
+        """Decode the indexer's rows, and keep what the turn adds. In every mode the payload of the last part covers the
+        whole path."""
         if not request.wants_indexer:
             return None
         generation = joined.generation
@@ -167,8 +172,11 @@ class ReplyPartReader:
             )
         kept = len(request.prompt_ids) + len(generation.ids) - 1
         rows = kept + joined.cut_tokens
-        found = await offload(lambda: decode_indexer(payload, layers=layers, rows=rows), len(payload))
-        return found[:kept]
+
+        def read() -> NDArray[np.int32]:
+            return keep_added(decode_indexer(payload, layers=layers, rows=rows)[:kept], held)
+
+        return await offload(read, len(payload))
 
     def _collect_marks(self, joined: JoinedReply) -> dict[str, Any]:
         marks: dict[str, Any] = {}

@@ -21,6 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
 from turnkeeper.choices import OnAbort, PauseMode
 from turnkeeper.clock import Clock
 from turnkeeper.core.turn import Completion
@@ -68,6 +71,7 @@ class _Run:
 
     request: GenerateRequest
     held: Sequence[RoutingRows]
+    held_indexer: Sequence[NDArray[np.int32]]
     signal: AbortSignal
     on_ids: IdsSink | None
     obstacle: str | None
@@ -148,6 +152,7 @@ class TurnRunner:
         request: GenerateRequest,
         *,
         held: Sequence[RoutingRows] = (),
+        held_indexer: Sequence[NDArray[np.int32]] = (),
         on_ids: IdsSink | None = None,
         call_status: CallStatus | None = None,
     ) -> TurnOutcome:
@@ -156,6 +161,7 @@ class TurnRunner:
         Args:
             request: the turn; each further attempt's rid is this one's with ``-2``, ``-3``, ... behind it.
             held: the stored patches of the parent's path, to count rows that a whole payload computed otherwise.
+            held_indexer: the indexer's rows of the parent's path in pieces, of which the turn keeps no copy.
             on_ids: gets sampled ids as they come, where nothing sent can be taken back later.
             call_status: kept up to date, to account for a turn that is cancelled.
 
@@ -168,6 +174,7 @@ class TurnRunner:
         run = _Run(
             request=request,
             held=held,
+            held_indexer=held_indexer,
             signal=self._gate.abort_signal,
             on_ids=self._choose_sink(on_ids, obstacle),
             obstacle=obstacle,
@@ -418,7 +425,12 @@ class TurnRunner:
             marks["prefix_may_be_older"] = True
         try:
             completion = await self._reader.build_completion(
-                run.request, joined, marks=marks, started_at=run.started_at, finished_at=self._clock.unix()
+                run.request,
+                joined,
+                held_indexer=run.held_indexer,
+                marks=marks,
+                started_at=run.started_at,
+                finished_at=self._clock.unix(),
             )
         except EngineProtocolError as error:
             error.facts["sampled_tokens"] = len(joined.generation.ids)

@@ -2,6 +2,7 @@
 
 from turnkeeper.routing.check import BadRow, RowFault
 from turnkeeper.routing.codec import Payload, decode_indexer, encode_rows
+from turnkeeper.routing.indexer import keep_added, list_pieces
 from turnkeeper.routing.packed import PackedIds
 from turnkeeper.routing.patch import Patch, assemble_rows, join_patches, take_patch
 from turnkeeper.routing.request import RowsRequest, plan_rows
@@ -21,6 +22,8 @@ __all__ = [
     "decode_indexer",
     "encode_rows",
     "join_patches",
+    "keep_added",
+    "list_pieces",
     "plan_rows",
     "read_routing_shape",
     "take_patch",

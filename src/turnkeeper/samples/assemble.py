@@ -26,7 +26,7 @@ from turnkeeper.core import FinishReason, MaskReason
 from turnkeeper.core.tokens import TokenIds, join_ids
 from turnkeeper.errors import AssemblyError
 from turnkeeper.ids import TurnId
-from turnkeeper.routing import assemble_rows
+from turnkeeper.routing import assemble_rows, list_pieces
 from turnkeeper.samples.sample import PrefixCacheInfo, Sample, SampleStatus, SpecInfo
 from turnkeeper.samples.truncate import Cut
 from turnkeeper.samples.view import Stretch
@@ -198,11 +198,13 @@ def _find_bad_from(kept: Sequence[Stretch]) -> int | None:
 
 
 def _collect_indexer(kept: Sequence[Stretch], rows: int) -> NDArray[np.int32] | None:
-    """The last kept turn's payload, which covers its whole path."""
-    last = kept[-1].turn
-    if last.completion.indexer_rows is not None:
-        return last.completion.indexer_rows[:rows]
-    if any(stretch.turn.completion.indexer_rows is not None for stretch in kept):
+    """The last kept turn's payload, which covers its whole path, put together again."""
+    held = [stretch.turn.completion.indexer_rows for stretch in kept]
+    pieces = list_pieces(held, [stretch.stop for stretch in kept])
+    if pieces:
+        return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces))[:rows]
+    if any(each is not None for each in held):
+        last = kept[-1].turn
         raise AssemblyError(f"turn {last.id} has no indexer rows, earlier turns of its path have", turn=int(last.id))
     return None
 

@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.callids import NamedReply
 from turnkeeper.core.pending import PendingTurn
@@ -12,7 +15,7 @@ from turnkeeper.core.turn import Completion, Prompt
 from turnkeeper.engines import GenerateRequest
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.routing import RoutingRows, RowsRequest, plan_rows
+from turnkeeper.routing import RoutingRows, RowsRequest, list_pieces, plan_rows
 from turnkeeper.service.turns.budget import Budget, plan_budget
 from turnkeeper.service.turns.prompt import join_prompt
 from turnkeeper.service.turns.request import ResolvedRequest
@@ -26,6 +29,8 @@ class GenerationPlan:
     engine_request: GenerateRequest
     held_rows: Sequence[RoutingRows] = ()
     """The stored patches of the parent's path, where the reply's payload will cover them again."""
+    held_indexer: Sequence[NDArray[np.int32]] = ()
+    """The indexer's rows of the parent's path in pieces, which the reply's payload will cover again."""
     wants_text: bool = False
     """Whether text is handed on as it is generated."""
     marks: JsonObject = field(default_factory=dict[str, Any])
@@ -85,6 +90,7 @@ def plan_generation(
     asked = request.sampling.get("max_tokens")
     budget = plan_budget(prompt_tokens=len(prompt_ids), asked_tokens=asked, limit_tokens=limit_tokens)
     rows = None if is_evaluation else _plan_rows(pending, prompt, config)
+    wants_indexer = config.routing.use_rollout_indexer_replay and not is_evaluation
     return GenerationPlan(
         prompt=prompt,
         engine_request=GenerateRequest(
@@ -98,10 +104,11 @@ def plan_generation(
             forwarded=request.forwarded,
             lora_name=config.engine.lora_name,
             rows=rows,
-            wants_indexer=config.routing.use_rollout_indexer_replay and not is_evaluation,
+            wants_indexer=wants_indexer,
             trace=request.trace,
         ),
         held_rows=() if rows is None or rows.start_len is not None else _list_rows(session, pending),
+        held_indexer=_list_indexer(session, pending) if wants_indexer else (),
         wants_text=request.wants_text and not (request.sampling.get("stop") or request.sampling.get("stop_regex")),
         marks=dict(_list_marks(resolved, budget)),
     )
@@ -131,6 +138,11 @@ def _plan_rows(pending: PendingTurn, prompt: Prompt, config: ResolvedConfig) -> 
         common_prefix=parent_tokens - prompt.trim,
         use_addition_r3=config.use_addition_r3,
     )
+
+
+def _list_indexer(session: Session, pending: PendingTurn) -> tuple[NDArray[np.int32], ...]:
+    path = session.forest.path(pending.parent_id)
+    return list_pieces([turn.completion.indexer_rows for turn in path], [turn.path_tokens for turn in path])
 
 
 def _list_rows(session: Session, pending: PendingTurn) -> tuple[RoutingRows, ...]:

@@ -180,7 +180,11 @@ class TurnService:
         try:
             async with asyncio.timeout(limit_s):
                 return await self._runner.run(
-                    plan.engine_request, held=plan.held_rows, on_ids=sink, call_status=call_status
+                    plan.engine_request,
+                    held=plan.held_rows,
+                    held_indexer=plan.held_indexer,
+                    on_ids=sink,
+                    call_status=call_status,
                 )
         except TimeoutError as error:
             raise EngineTimeoutError(
