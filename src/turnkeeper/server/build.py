@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TypeAlias
 
 from turnkeeper.choices import TokenizerBackend
@@ -19,14 +18,11 @@ from turnkeeper.fleet.connect import WrapEngine
 from turnkeeper.fleet.controller import EngineController
 from turnkeeper.fleet.route import CheckRoute, RouteChecker
 from turnkeeper.generation import Gate, TurnRunner
-from turnkeeper.http.backend import Backend, HttpOptions
+from turnkeeper.http.backend import Backend
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.matching import Matcher, ReplyRules, load_matcher
 from turnkeeper.metrics import Metrics
 from turnkeeper.modelconfig import find_context_length
-from turnkeeper.passthrough import parse_open_route
 from turnkeeper.rendering import Renderer, build_renderer
-from turnkeeper.samples import CollectOptions, load_hooks
 from turnkeeper.server.engines import (
     build_client,
     build_engine,
@@ -38,6 +34,7 @@ from turnkeeper.server.engines import (
     load_checkpoint,
 )
 from turnkeeper.server.gauges import register_gauges
+from turnkeeper.server.options import build_collect_options, build_http_options, build_matcher
 from turnkeeper.service.control import EngineControl, Forward
 from turnkeeper.service.drain import Drain
 from turnkeeper.service.encoding import EncoderKeeper, LoadEncoder, find_loader
@@ -156,154 +153,217 @@ def join_parts(
     Raises:
         ConfigError: a hook, the matcher or the tokenizer that is asked for cannot work.
     """
-    clock, token_bytes, metrics = dependencies.clock, dependencies.token_bytes, Metrics()
-    gate, drain, supervisor = Gate(clock), Drain(clock), Supervisor(clock, metrics)
-    spawn = supervisor.spawn
-    routes = None if check is None else _build_routes(config, gate, clock, check, metrics)
-    engine = connect(None if routes is None else routes.wrap)
-    monitor = EngineMonitor(
-        engine,
-        gate,
-        clock,
-        interval_s=config.timeouts.probe_interval_s,
-        on_poll=_ignore if routes is None else routes.note_statuses,
-        spawn=spawn,
-    )
-    memory = _build_memory(config, supervisor)
+    base = _build_base(config, renderer, checkpoint_config, dependencies)
+    engines = _join_engines(base, connect, check)
+    memory = _build_memory(config, base.supervisor)
     registry = Registry(
         max_sessions=config.limits.max_sessions,
         tombstone_ttl_s=TOMBSTONE_TTL_S,
-        token_bytes=token_bytes,
-        on_expire=lambda entry: close_session(entry, EXPIRED, metrics),
+        token_bytes=base.token_bytes,
+        on_expire=lambda entry: close_session(entry, EXPIRED, base.metrics),
     )
-    turns = TurnService(
-        runner=TurnRunner(
-            engine,
-            gate,
-            monitor,
-            clock,
-            build_runner_options(config, renderer, checkpoint_config),
-            parse=build_parser(renderer),
-            decode=renderer.tokenizer.decode,
-            spawn=spawn,
-        ),
-        monitor=monitor,
-        renderer=renderer,
-        config=config,
-        token_bytes=token_bytes,
-        context_length=find_context_length(checkpoint_config),
-        metrics=metrics,
-        drain=drain,
-        spawn=spawn,
-        store_turn=store_turn,
-    )
-    sessions = SessionService(
-        registry=registry,
-        factory=SessionFactory(
-            config=config,
-            registry=registry,
-            memory=memory,
-            drain=drain,
-            matcher=_load_matcher(config, renderer),
-            publisher=Publisher([lambda _, event: metrics.record(event)]),
-            clock=clock,
-        ),
-        turns=turns,
-        reader=SessionReader(renderer=renderer, options=_build_collect_options(config), config=config),
-        memory=memory,
-        keys=KeyRing(config.server.api_key, token_bytes),
-        gate=gate,
-        metrics=metrics,
-        clock=clock,
-        auto_create=config.server.auto_create_sessions,
-    )
+    turns = _build_turns(base, engines, store_turn)
+    sessions = _build_sessions(base, registry, memory, turns)
     requests = RequestsInFlight(config.limits.max_in_flight)
     encoders = EncoderKeeper(
         renderer,
         load_encoder,
-        clock=clock,
-        metrics=metrics,
+        clock=base.clock,
+        metrics=base.metrics,
         from_the_start=config.model.tokenizer_backend is TokenizerBackend.FASTOKENS,
     )
     register_gauges(
-        metrics,
+        base.metrics,
         registry=registry,
         account=memory.account,
         requests=requests,
-        drain=drain,
-        monitor=monitor,
-        routes=routes,
+        drain=base.drain,
+        monitor=engines.monitor,
+        routes=engines.routes,
     )
-    # The checks of routes have to be there when the engines are polled for the first time.
-    loops: dict[str, Loop] = {} if routes is None else {"engine_routes": routes.run}
-    loops |= {
-        "engine_watch": monitor.run,
-        "session_sweep": sessions.sweep_forever,
-        "loop_delay": partial(measure_loop_delay, clock, metrics),
-        "tokenizer": encoders.run,
-    }
-    backend = Backend(
-        sessions=sessions,
+    lifecycle = Lifecycle(
+        supervisor=base.supervisor,
+        registry=registry,
         requests=requests,
-        relay=Relay(sessions, engine, urls=config.engine.backend_url),
-        control=EngineControl(gate=gate, monitor=monitor, forward=_build_forward(config, client, clock)),
-        health=Health(
-            instance_id=config.instance_id,
-            monitor=monitor,
-            routes=routes,
-            supervisor=supervisor,
-            encoders=encoders,
-            drain=drain,
+        drain=base.drain,
+        drain_timeout_s=config.timeouts.drain_timeout_s,
+        loops=_list_loops(base, engines, sessions, encoders),
+        closers=(
+            sessions.close,
+            turns.close,
+            engines.monitor.close,
+            memory.settle,
+            engines.engine.close,
+            client.close,
         ),
-        lifecycle=Lifecycle(
-            supervisor=supervisor,
-            registry=registry,
-            requests=requests,
-            drain=drain,
-            drain_timeout_s=config.timeouts.drain_timeout_s,
-            loops=loops,
-            closers=(sessions.close, turns.close, monitor.close, memory.settle, engine.close, client.close),
-        ),
-        metrics=metrics,
-        tokenizer=renderer.tokenizer,
-        spawn=spawn,
-        token_bytes=token_bytes,
-        options=build_http_options(config),
     )
     return ServerParts(
         config=config,
-        backend=backend,
+        backend=_build_backend(base, engines, client, sessions, requests, encoders, lifecycle),
         registry=registry,
         memory=memory,
-        monitor=monitor,
-        routes=routes,
+        monitor=engines.monitor,
+        routes=engines.routes,
         encoders=encoders,
     )
 
 
-def build_http_options(config: ResolvedConfig) -> HttpOptions:
-    """Gather the options that routes follow."""
-    checkpoint = Path(config.model.hf_checkpoint or "policy").name
-    return HttpOptions(
-        max_body_bytes=config.limits.max_body_bytes,
-        max_turn_body_bytes=config.limits.max_turn_body_bytes,
-        stream_header_delay_s=config.timeouts.stream_header_delay_s,
-        stream_heartbeat_s=config.timeouts.stream_heartbeat_s,
-        forward_fields=config.engine.forward_field,
-        on_image=config.history.on_image,
-        pass_through=frozenset(map(parse_open_route, config.server.pass_through)),
-        allow_unrecorded=config.server.allow_unrecorded,
-        model_names=tuple(dict.fromkeys((checkpoint, *config.history.train_models))),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Base:
+    """What almost every part of one server is made with."""
+
+    config: ResolvedConfig
+    renderer: Renderer
+    checkpoint_config: JsonObject
+    clock: Clock
+    token_bytes: Callable[[int], bytes]
+    metrics: Metrics
+    gate: Gate
+    drain: Drain
+    supervisor: Supervisor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Engines:
+    """The engines of one server, and those who look after them."""
+
+    engine: Engine
+    monitor: EngineMonitor
+    routes: RouteChecker | None
+
+
+def _build_base(
+    config: ResolvedConfig, renderer: Renderer, checkpoint_config: JsonObject, dependencies: Dependencies
+) -> _Base:
+    clock, metrics = dependencies.clock, Metrics()
+    return _Base(
+        config=config,
+        renderer=renderer,
+        checkpoint_config=checkpoint_config,
+        clock=clock,
+        token_bytes=dependencies.token_bytes,
+        metrics=metrics,
+        gate=Gate(clock),
+        drain=Drain(clock),
+        supervisor=Supervisor(clock, metrics),
     )
 
 
-def _build_routes(
-    config: ResolvedConfig, gate: Gate, clock: Clock, check: CheckRoute, metrics: Metrics
-) -> RouteChecker:
-    def count_tokens(result: CheckResult) -> None:
-        metrics.count("turnkeeper_probe_tokens", result.sampled_tokens)
+def _join_engines(base: _Base, connect: Connect, check: CheckRoute | None) -> _Engines:
+    routes = None if check is None else _build_routes(base, check)
+    engine = connect(None if routes is None else routes.wrap)
+    monitor = EngineMonitor(
+        engine,
+        base.gate,
+        base.clock,
+        interval_s=base.config.timeouts.probe_interval_s,
+        on_poll=_ignore if routes is None else routes.note_statuses,
+        spawn=base.supervisor.spawn,
+    )
+    return _Engines(engine=engine, monitor=monitor, routes=routes)
 
-    return RouteChecker(config.engine.backend_url, gate=gate, clock=clock, check=check, on_result=count_tokens)
+
+def _build_turns(base: _Base, engines: _Engines, store_turn: StoreTurn) -> TurnService:
+    runner = TurnRunner(
+        engines.engine,
+        base.gate,
+        engines.monitor,
+        base.clock,
+        build_runner_options(base.config, base.renderer, base.checkpoint_config),
+        parse=build_parser(base.renderer),
+        decode=base.renderer.tokenizer.decode,
+        spawn=base.supervisor.spawn,
+    )
+    return TurnService(
+        runner=runner,
+        monitor=engines.monitor,
+        renderer=base.renderer,
+        config=base.config,
+        token_bytes=base.token_bytes,
+        context_length=find_context_length(base.checkpoint_config),
+        metrics=base.metrics,
+        drain=base.drain,
+        spawn=base.supervisor.spawn,
+        store_turn=store_turn,
+    )
+
+
+def _build_sessions(base: _Base, registry: Registry, memory: MemoryKeeper, turns: TurnService) -> SessionService:
+    config, metrics = base.config, base.metrics
+    factory = SessionFactory(
+        config=config,
+        registry=registry,
+        memory=memory,
+        drain=base.drain,
+        matcher=build_matcher(config, base.renderer),
+        publisher=Publisher([lambda _, event: metrics.record(event)]),
+        clock=base.clock,
+    )
+    return SessionService(
+        registry=registry,
+        factory=factory,
+        turns=turns,
+        reader=SessionReader(renderer=base.renderer, options=build_collect_options(config), config=config),
+        memory=memory,
+        keys=KeyRing(config.server.api_key, base.token_bytes),
+        gate=base.gate,
+        metrics=metrics,
+        clock=base.clock,
+        auto_create=config.server.auto_create_sessions,
+    )
+
+
+def _list_loops(base: _Base, engines: _Engines, sessions: SessionService, encoders: EncoderKeeper) -> dict[str, Loop]:
+    # The checks of routes have to be there when the engines are polled for the first time.
+    loops: dict[str, Loop] = {} if engines.routes is None else {"engine_routes": engines.routes.run}
+    return loops | {
+        "engine_watch": engines.monitor.run,
+        "session_sweep": sessions.sweep_forever,
+        "loop_delay": partial(measure_loop_delay, base.clock, base.metrics),
+        "tokenizer": encoders.run,
+    }
+
+
+def _build_backend(
+    base: _Base,
+    engines: _Engines,
+    client: EngineClient,
+    sessions: SessionService,
+    requests: RequestsInFlight,
+    encoders: EncoderKeeper,
+    lifecycle: Lifecycle,
+) -> Backend:
+    config = base.config
+    health = Health(
+        instance_id=config.instance_id,
+        monitor=engines.monitor,
+        routes=engines.routes,
+        supervisor=base.supervisor,
+        encoders=encoders,
+        drain=base.drain,
+    )
+    forward = _build_forward(config, client, base.clock)
+    return Backend(
+        sessions=sessions,
+        requests=requests,
+        relay=Relay(sessions, engines.engine, urls=config.engine.backend_url),
+        control=EngineControl(gate=base.gate, monitor=engines.monitor, forward=forward),
+        health=health,
+        lifecycle=lifecycle,
+        metrics=base.metrics,
+        tokenizer=base.renderer.tokenizer,
+        spawn=base.supervisor.spawn,
+        token_bytes=base.token_bytes,
+        options=build_http_options(config),
+    )
+
+
+def _build_routes(base: _Base, check: CheckRoute) -> RouteChecker:
+    def count_tokens(result: CheckResult) -> None:
+        base.metrics.count("turnkeeper_probe_tokens", result.sampled_tokens)
+
+    urls = base.config.engine.backend_url
+    return RouteChecker(urls, gate=base.gate, clock=base.clock, check=check, on_result=count_tokens)
 
 
 def _build_memory(config: ResolvedConfig, supervisor: Supervisor) -> MemoryKeeper:
@@ -313,22 +373,6 @@ def _build_memory(config: ResolvedConfig, supervisor: Supervisor) -> MemoryKeepe
         directory=config.limits.spill_directory,
         on_spilled=lambda size: logger.info("moved %d bytes of routing rows to disk", size),
         spawn=supervisor.spawn,
-    )
-
-
-def _load_matcher(config: ResolvedConfig, renderer: Renderer) -> Matcher:
-    rules = ReplyRules(
-        thinking_tags=renderer.family.thinking_tags, on_rewritten_calls=config.history.on_rewritten_calls
-    )
-    return load_matcher(config.history.session_message_matcher, rules)
-
-
-def _build_collect_options(config: ResolvedConfig) -> CollectOptions:
-    history = config.history
-    return CollectOptions(
-        hooks=load_hooks(history.session_sample_picker_path, history.session_sample_postprocessor_path),
-        on_recomputed=config.routing.r3_recomputed,
-        past_truncation=history.sample_past_truncation,
     )
 
 

@@ -100,12 +100,13 @@ class SessionService:
             ServerDrainingError: the server is stopping.
         """
         self._factory.check_room()
-        entry = self._factory.open(self._registry.draw_id(), new)
+        session_id = self._registry.draw_id()
         if not self._keys.is_locked:
-            return CreatedSession(id=entry.id)
-        issued = self._keys.issue(Grant(session_id=entry.id, scopes=new.granted))
-        entry.key = issued.kept
-        return CreatedSession(id=entry.id, key=issued.text)
+            self._factory.open(session_id, new)
+            return CreatedSession(id=session_id)
+        issued = self._keys.issue(Grant(session_id=session_id, scopes=new.granted))
+        self._factory.open(session_id, new, key=issued.kept)
+        return CreatedSession(id=session_id, key=issued.text)
 
     def identify(self, keys: Iterable[str]) -> Caller:
         """Who sends these keys; where the server has none, everybody is its admin."""

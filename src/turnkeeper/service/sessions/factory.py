@@ -8,6 +8,7 @@ from turnkeeper.ids import SessionId
 from turnkeeper.matching import Matcher
 from turnkeeper.service.drain import Drain
 from turnkeeper.service.sessions.entry import SessionEntry
+from turnkeeper.service.sessions.keys import KeptKey
 from turnkeeper.service.sessions.memory import MemoryKeeper
 from turnkeeper.service.sessions.publish import Publisher
 from turnkeeper.service.sessions.registry import Registry
@@ -47,7 +48,7 @@ class SessionFactory:
         self._memory.check_room()
         self._registry.check_room(self._clock.now())
 
-    def open(self, session_id: SessionId, new: NewSession) -> SessionEntry:
+    def open(self, session_id: SessionId, new: NewSession, *, key: KeptKey | None = None) -> SessionEntry:
         """Open a session under an id that no session has; ``check_room`` comes first."""
         entry = SessionEntry(
             id=session_id,
@@ -59,6 +60,7 @@ class SessionFactory:
             used_at=self._clock.now(),
             ttl_s=new.ttl_s or self._config.limits.session_ttl_s,
             memory=self._memory.account,
+            key=key,
             limit_tokens=self.choose_limit(new),
         )
         self._registry.add(entry)

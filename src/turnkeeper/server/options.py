@@ -1,0 +1,52 @@
+"""From the options of a server to those of its parts, each of which knows its own options alone."""
+
+from pathlib import Path
+
+from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.http.backend import HttpOptions
+from turnkeeper.matching import Matcher, ReplyRules, load_matcher
+from turnkeeper.passthrough import parse_open_route
+from turnkeeper.rendering import Renderer
+from turnkeeper.samples import CollectOptions, load_hooks
+
+
+def build_http_options(config: ResolvedConfig) -> HttpOptions:
+    """Gather the options that routes follow."""
+    checkpoint = Path(config.model.hf_checkpoint or "policy").name
+    return HttpOptions(
+        max_body_bytes=config.limits.max_body_bytes,
+        max_turn_body_bytes=config.limits.max_turn_body_bytes,
+        stream_header_delay_s=config.timeouts.stream_header_delay_s,
+        stream_heartbeat_s=config.timeouts.stream_heartbeat_s,
+        forward_fields=config.engine.forward_field,
+        on_image=config.history.on_image,
+        pass_through=frozenset(map(parse_open_route, config.server.pass_through)),
+        allow_unrecorded=config.server.allow_unrecorded,
+        model_names=tuple(dict.fromkeys((checkpoint, *config.history.train_models))),
+    )
+
+
+def build_matcher(config: ResolvedConfig, renderer: Renderer) -> Matcher:
+    """Load the matcher of messages, with the rules by which rewritten replies are told.
+
+    Raises:
+        ConfigError: the matcher cannot be imported.
+    """
+    rules = ReplyRules(
+        thinking_tags=renderer.family.thinking_tags, on_rewritten_calls=config.history.on_rewritten_calls
+    )
+    return load_matcher(config.history.session_message_matcher, rules)
+
+
+def build_collect_options(config: ResolvedConfig) -> CollectOptions:
+    """Gather how samples are collected, with the hooks loaded.
+
+    Raises:
+        ConfigError: a hook cannot be imported.
+    """
+    history = config.history
+    return CollectOptions(
+        hooks=load_hooks(history.session_sample_picker_path, history.session_sample_postprocessor_path),
+        on_recomputed=config.routing.r3_recomputed,
+        past_truncation=history.sample_past_truncation,
+    )
