@@ -293,7 +293,7 @@ async def test_what_comes_behind_a_request_does_not_spoil_its_answer(
             assert (b"[DONE]" if does_stream else b'"finish_reason"') in rest
             assert rest.count(b"HTTP/1.1 200") == (b"health" in behind or stays_open)
             assert b"HTTP/1.1 4" not in rest
-        assert not site.service.find_entry(session.rpartition("/")[2]).lost
+        assert not site.find_entry(session.rpartition("/")[2]).lost
 
 
 async def test_a_request_with_another_behind_it_sees_its_client_leave() -> None:

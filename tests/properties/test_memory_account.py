@@ -147,6 +147,8 @@ def test_a_sessions_account_is_the_sum_of_its_parts(acts: list[tuple[Callable[[P
 
 
 BIG = "x" * SIZE
+WIDE = "\U0001f600" + "x" * (SIZE // 4)
+"""One character makes all of them four bytes wide."""
 TOOL = {"type": "function", "function": {"name": "f", "description": BIG, "parameters": {}}}
 GROWING: dict[str, tuple[Part, JsonObject]] = {
     "a message": (Part.TURNS, {"messages": [user(BIG)]}),
@@ -179,6 +181,12 @@ GROWING: dict[str, tuple[Part, JsonObject]] = {
     "stop strings": (Part.TURNS, {"stop": [BIG]}),
     "an idempotency key": (Part.TURNS, {"key": BIG}),
     "a harness header": (Part.TURNS, {"headers": {"session-id": BIG}}),
+    "a message with an emoji": (Part.TURNS, {"messages": [user(WIDE)]}),
+    "a part with an emoji": (Part.TURNS, {"messages": [{"role": "user", "content": [{"type": "text", "text": WIDE}]}]}),
+    "a model's name with an emoji": (Part.TURNS, {"model": WIDE}),
+    "a stop string with an emoji": (Part.TURNS, {"stop": [WIDE]}),
+    "a tool with an emoji": (Part.TOOLS, {"tools": [{"type": "function", "function": {"name": "f", WIDE: 1}}]}),
+    "template arguments with an emoji": (Part.TURNS, {"chat_template_kwargs": {"x": WIDE}}),
 }
 
 

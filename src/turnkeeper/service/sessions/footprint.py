@@ -1,8 +1,8 @@
 """What a session takes in memory, part by part: the one list of what an agent or a trainer can make grow.
 
-Arrays are measured exactly, texts by their length, every other value by a constant. Each part is kept up to date while
-it changes (``SessionEntry``), so that no request pays for a whole session; `measure_session` measures all of it anew.
-Pure.
+Arrays are measured exactly, texts by length and alphabet, every other value by a constant. Each part is kept up to date
+while it changes (``SessionEntry``), so that no request pays for a whole session; `measure_session` measures all of it
+anew. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,6 +43,9 @@ class Part(StrEnum):
 
 SESSION_BYTES, TURN_BYTES, EVENT_BYTES, MESSAGE_BYTES = 5120, 4096, 256, 1024
 """What a session, a turn, an event and a message of a request take by themselves, without any text."""
+
+_WIDE_BYTES = 4
+"""What a character takes in a text that is not all ASCII; a narrower text is often held in UTF-8 as well."""
 
 _PLACE_BYTES, _PAIR_BYTES = 48, 120
 """A tuple, and a pair of a whole number and a double with its place in one, as CPython holds them."""
@@ -92,7 +95,7 @@ def measure_turn(turn: Turn) -> int:
         turn.rewrite and turn.rewrite.form,
     )
     rest = sum(measure_value(value) for value in (completion.message, *fields, *said, *names))
-    accepted = sum(512 + len(each.stored) + len(each.replayed) for each in turn.accepted)
+    accepted = sum(512 + measure_string(each.stored) + measure_string(each.replayed) for each in turn.accepted)
     return TURN_BYTES + arrays + indexer + tops + messages + rest + accepted
 
 
@@ -106,29 +109,34 @@ def measure_pending(pending: PendingTurn) -> int:
     """What the request of a turn in flight takes: all of its messages, however few of them are new."""
     size = 0
     for message in pending.query.messages:  # a plain loop, since most messages have nothing but content
-        size += MESSAGE_BYTES + len(message.content)
+        size += MESSAGE_BYTES + measure_string(message.content)
         if message.reasoning:
-            size += len(message.reasoning)
+            size += measure_string(message.reasoning)
         if message.media:
             size += sum(map(len, message.media))
         for call in message.calls:
-            size += len(call.arguments)
+            size += measure_string(call.arguments)
     return size
 
 
 def measure_text(text: "TextDelta") -> int:
     """What a piece of generated text takes while its turn is in flight."""
-    return _PAIR_BYTES + len(text.reasoning) + len(text.content)
+    return _PAIR_BYTES + measure_string(text.reasoning) + measure_string(text.content)
+
+
+def measure_string(text: str) -> int:
+    """What the characters of a text take: one emoji makes each of them four bytes wide."""
+    return len(text) if text.isascii() else _WIDE_BYTES * len(text)
 
 
 def measure_value(value: Any) -> int:
     """What a JSON value takes, about."""
     if isinstance(value, str):
-        return len(value) + 50
+        return measure_string(value) + 50
     if isinstance(value, _MAPPINGS):
         size = 100
         for name, item in cast("Mapping[str, Any]", value).items():
-            size += len(name) + 50 + measure_value(item)
+            size += measure_string(name) + 50 + measure_value(item)
         return size
     if isinstance(value, _SEQUENCES):
         return 60 + sum(map(measure_value, cast("Sequence[Any]", value)))
