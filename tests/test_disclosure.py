@@ -100,6 +100,10 @@ def test_an_error_stays_what_it_is(kind: type[TurnkeeperError]) -> None:
     assert ("gpu-17" not in str(told)) is (kind.__name__ in TEXTS_OF_OTHERS)
 
 
+def test_a_failing_hook_has_a_sentence_of_its_own() -> None:
+    assert str(tell(errors.RequestHookError(FOREIGN))).startswith("a hook of the server failed on the engine call")
+
+
 def test_what_only_the_server_says_is_told_as_it_is() -> None:
     for error in (RequestError("http://10.0.0.3/a.png is no image", param="x"), errors.EnginePausedError("paused")):
         assert tell(error) is error

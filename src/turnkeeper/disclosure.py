@@ -1,8 +1,9 @@
-"""What a caller is told who is not the admin: never an address of an engine or of anything behind the server. Pure.
+"""Errors as callers other than the admin get them: without addresses of engines or of other servers. Pure.
 
 * An error whose text holds what an engine or the operator's own code said, and that its caller can do nothing about,
   has a sentence in its place (``TurnkeeperError.public_message``): no pattern knows every name that a text may hold.
-* An engine's refusal is about the caller's own request. Its text is told, without URLs, IP addresses, names with ports,
+* An engine's refusal is about the caller's own request. Its text is passed on, without URLs, IP addresses, names with
+ports,
   names of private domains, and names of the engines that the server knows.
 """
 
@@ -31,7 +32,7 @@ _HIDDEN = "[address]"
 
 
 def tell(error: TurnkeeperError) -> TurnkeeperError:
-    """The error as a caller is told it who is not the admin: of the same class, with the same status and code."""
+    """Make the error that a caller other than the admin gets: same class, status and code, no address."""
     facts = {name: value for name, value in error.facts.items() if name != "url"}
     if error.public_message:
         return type(error)(error.public_message, hint=_LOG, **facts)

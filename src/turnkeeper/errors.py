@@ -88,7 +88,7 @@ class TurnkeeperError(Exception):
 
     @property
     def retry_after_s(self) -> int | None:
-        """Seconds after which a retry makes sense; None when it never does or nobody knows."""
+        """Seconds after which a retry makes sense; None when it never does or the time is unknown."""
         value = self.facts.get("retry_after_s")
         if isinstance(value, int):
             return value
@@ -285,7 +285,7 @@ class RequestHookError(EngineError):
 
     status = 500
     is_retryable = False
-    told = "a hook of the server failed on the engine call"
+    public_message = "a hook of the server failed on the engine call"
 
 
 class EngineRefusedError(EngineError):

@@ -158,7 +158,7 @@ def test_a_resumed_piece_adds_its_own_rows(increments: bool) -> None:
 
 def test_pieces_with_a_gap_are_refused() -> None:
     piece = _take(WHOLE[5:], increments=True)
-    with pytest.raises(EngineProtocolError, match="begin at 5, the piece before ends at 10"):
+    with pytest.raises(EngineProtocolError, match="begin at 5, those before end at 10"):
         join_patches([piece, piece])
 
 

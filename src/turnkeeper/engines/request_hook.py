@@ -46,7 +46,7 @@ _OWNED_HEADERS = frozenset({"host", "content-length", "content-type", "transfer-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """What a hook is told of a call beside the request."""
+    """The facts of a call that a hook gets beside the request."""
 
     session_id: str
 
@@ -61,7 +61,7 @@ class RequestHook:
     args: JsonObject
 
     async def prepare(self, request: GenerateRequest) -> "PreparedCall":
-        """Ask the hook about a call.
+        """Call the hook with a request, and apply what it returns.
 
         Raises:
             RequestHookError: the hook raised, or changed what belongs to the turn.
@@ -108,13 +108,13 @@ class RequestHook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCall:
-    """A call as the hook wants it."""
+    """A call as the hook changed it."""
 
     request: GenerateRequest
     attempts: int
-    """How often it is sent at most."""
+    """The number of times that the call is made at most."""
     interval_s: float
-    """The wait between two attempts."""
+    """The seconds between two attempts."""
 
 
 def render_payload(request: GenerateRequest) -> bytes:
@@ -152,7 +152,7 @@ def load_request_hook(path: str | None, args: Mapping[str, Any]) -> RequestHook 
 
 
 class HookedEngine:
-    """An engine behind a request hook. Nothing but turns is shown to the hook."""
+    """An engine whose turns pass through a request hook first; other calls do not."""
 
     def __init__(
         self, engine: Engine, hook: RequestHook, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
@@ -163,7 +163,7 @@ class HookedEngine:
         self._sleep = sleep
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
-        """Generate one reply, as often as the hook allows where an engine turns the call away.
+        """Generate one reply; repeat the call as often as the hook allows while the engine refuses it as busy.
 
         Raises:
             RequestHookError: the hook raised, or broke its contract.
@@ -179,17 +179,13 @@ class HookedEngine:
         return await self._engine.generate(call.request, on_ids=on_ids)
 
     async def relay(self, call: RelayRequest) -> RelayReply:
-        """Pass a call through."""
         return await self._engine.relay(call)
 
     async def abort(self, rid: str) -> None:
-        """Give up one attempt."""
         await self._engine.abort(rid)
 
     async def fetch_status(self) -> tuple[EngineStatus, ...]:
-        """Look at the engines."""
         return await self._engine.fetch_status()
 
     async def close(self) -> None:
-        """Release connections."""
         await self._engine.close()

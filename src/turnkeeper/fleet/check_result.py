@@ -56,7 +56,7 @@ def classify_error(error: TurnkeeperError, on_bad_rows: OnBadRows = OnBadRows.FA
             "--backend-url has to name the router in front of the pair"
         )
         return CheckResult(state=RouteState.UNFIT, reason=reason, is_fatal=True)
-    return CheckResult(state=RouteState.UNFIT, reason=str(error))  # a turn is told so by the engine itself
+    return CheckResult(state=RouteState.UNFIT, reason=str(error))  # the engine refuses turns itself
 
 
 def describe_missing_adapter(url: str, lora_name: str, result: CheckResult) -> CheckResult:

@@ -38,7 +38,7 @@ class EngineMonitor:
 
         Args:
             engine: asked for the status of each engine.
-            gate: told of every pause that is observed.
+            gate: notified of every pause that is observed.
             clock: for the waits between polls.
             interval_s: the time between polls while nothing changes.
             fast_interval_s: the time between polls while the engines are paused, or after an abort without a reason.

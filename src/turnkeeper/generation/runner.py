@@ -12,7 +12,7 @@ parts, `engines.check` checks replies, and `turnkeeper.routing` chooses the rows
      +----------- restart / resume
 
 The agent sees one reply, or one error. A turn makes at most ``max_attempts`` engine calls, each wait has a deadline,
-and however a turn ends, the engine is told to give up what is still running for it.
+and however a turn ends, calls that still run for it are aborted.
 """
 
 import asyncio

@@ -25,7 +25,7 @@ Payload: TypeAlias = Text | PackedIds
 ENGINE_FLAG = "--enable-return-routed-experts"
 _ID_BYTES = 4
 _BLOCK_IDS = 1 << 18
-"""About how many ids of an array are looked at at a time: they stay in the processor's cache."""
+"""About the number of ids that are compared at a time: they stay in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,9 @@ class OpenPayload:
     ids: PackedIds
     shape: RoutingShape
     rows: int
-    """How many rows it holds."""
+    """The number of rows of the payload."""
     array: NDArray[Any] | None = None
-    """All of them, where the payload is a file that says its own shape."""
+    """All rows, where the payload is a file with a shape of its own."""
 
     def iter_blocks(self) -> Iterator[NDArray[Any]]:
         """The rows in order, shape [some, layers, topk]; whole numbers of any dtype."""

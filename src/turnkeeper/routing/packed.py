@@ -56,7 +56,7 @@ class PackedIds:
 
     @classmethod
     def pack(cls, text: Text) -> "PackedIds":
-        """All of a text at once."""
+        """Decode a whole text at once."""
         packed = cls()
         packed.feed(text.encode("utf-8", "replace") if isinstance(text, str) else text)
         packed.finish()
@@ -149,7 +149,8 @@ class PackedIds:
         return f"{self._quoted.decode('utf-8', 'replace')!r}... ({self.characters} characters)"
 
     def iter_units(self, unit: int) -> Iterator[NDArray[Any]]:
-        """All ids in runs of whole units, each of shape [some x unit]; what is left over at the end is left out."""
+        """Yield all ids in runs of whole units, each of shape [some x unit]; what is left over at the end is left
+        out."""
         rest: NDArray[Any] = _NO_IDS
         for segment in self._segments:
             ids = segment.ids

@@ -45,8 +45,8 @@ class Patch:
     bad: BadRow | None
     """The first row that cannot be right, counted in the path; only under ``OnBadRows.MASK``."""
     equal_rows: int = 0
-    """How many of the rows repeat the row before them in a run of `RUN_ROWS` equal rows or more: hardly a model's own
-    choices."""
+    """The number of rows that repeat the row before them in a run of `RUN_ROWS` equal rows or more: hardly a model's
+    own choices."""
     changed_rows: int
     """The number of held rows for which the payload has other ids; 0 for an increment, which covers none of them."""
 
@@ -120,7 +120,7 @@ def _read_rows(opened: OpenPayload, first: int, start: int, held: HeldRows) -> P
 
 
 def count_equal(experts_RLK: NDArray[np.integer[Any]]) -> int:
-    """How many rows repeat the row before them, counted in runs of at least `RUN_ROWS` equal rows."""
+    """Count the rows that repeat the row before them, in runs of at least `RUN_ROWS` equal rows."""
     rows = len(experts_RLK)
     if rows < RUN_ROWS:
         return 0
@@ -133,24 +133,24 @@ def count_equal(experts_RLK: NDArray[np.integer[Any]]) -> int:
     return sum(len(run) for run in runs if len(run) >= RUN_ROWS - 1)
 
 
-def join_patches(pieces: Sequence[Patch]) -> Patch:
-    """The patches of one turn's pieces as one: an interrupted turn that was resumed.
+def join_patches(patches: Sequence[Patch]) -> Patch:
+    """Join the patches of the reply parts of one turn, which was aborted and resumed.
 
     Raises:
-        EngineProtocolError: a piece does not begin where the one before it ends.
+        EngineProtocolError: a patch does not begin where the one before it ends.
     """
-    for before, after in pairwise(pieces):
+    for before, after in pairwise(patches):
         if after.start != before.start + len(before.rows):
             raise EngineProtocolError(
-                f"a resumed piece's rows begin at {after.start}, the piece before ends at "
+                f"the rows of a resumed call begin at {after.start}, those before end at "
                 f"{before.start + len(before.rows)}"
             )
     return Patch(
-        rows=join_rows([piece.rows for piece in pieces]),
-        start=pieces[0].start,
-        bad=next((piece.bad for piece in pieces if piece.bad), None),
-        changed_rows=sum(piece.changed_rows for piece in pieces),
-        equal_rows=sum(piece.equal_rows for piece in pieces),
+        rows=join_rows([patch.rows for patch in patches]),
+        start=patches[0].start,
+        bad=next((patch.bad for patch in patches if patch.bad), None),
+        changed_rows=sum(patch.changed_rows for patch in patches),
+        equal_rows=sum(patch.equal_rows for patch in patches),
     )
 
 

@@ -31,10 +31,10 @@ class RowsRequest:
 
 
 def plan_rows(*, parent_tokens: int, common_prefix: int, use_addition_r3: bool) -> RowsRequest:
-    """Decide what to ask for on behalf of a turn, or of the next piece of an interrupted one.
+    """Decide what to ask for on behalf of a turn, or of the next call of an interrupted one.
 
     Args:
-        parent_tokens: length of the path that is stored: that of the parent (0 for a root), or for a piece the
+        parent_tokens: length of the path that is stored: that of the parent (0 for a root), or for a resumed turn the
             tokens whose generation it continues.
         common_prefix: how many leading ids the new prompt shares with that path.
         use_addition_r3: the capability that follows from the pause mode: true unless it is ``retract``.

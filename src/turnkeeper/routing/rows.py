@@ -69,10 +69,10 @@ class RoutingRows:
         return np.array_equal(self.experts_RLK, other.experts_RLK)
 
 
-def join_rows(pieces: Sequence[RoutingRows]) -> RoutingRows:
-    """The pieces one after the other.
+def join_rows(runs: Sequence[RoutingRows]) -> RoutingRows:
+    """Join runs of rows that follow one another.
 
     Raises:
-        ValueError: no piece, or pieces of other layers or top-k.
+        ValueError: there is no run, or runs differ in layers or top-k.
     """
-    return RoutingRows(experts_RLK=np.concatenate([piece.experts_RLK for piece in pieces]))
+    return RoutingRows(experts_RLK=np.concatenate([run.experts_RLK for run in runs]))

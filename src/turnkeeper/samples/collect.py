@@ -70,7 +70,7 @@ class DroppedLeaf:
         return str(DropReason.OVER_MAX_SEQ_LEN if self.is_over_length else DropReason.NOT_PICKED)
 
     def describe(self) -> str:
-        """One sentence for a person."""
+        """Describe the leaf in one sentence, for logs."""
         by = "" if self.rollback is None or self.rollback.by is None else f", turn {self.rollback.by} came in its place"
         return f"turn {self.turn_id} ({self.response_id}) ends no sample: {self.cause}{by}"
 
@@ -181,7 +181,7 @@ def collect(
 
 
 def _check_rewards(view: SessionView, rewards: Mapping[str, Reward]) -> None:
-    """Refuse a reward that nobody would get."""
+    """Refuse a reward that belongs to no turn of a sample."""
     counts = Counter(turn.completion.response_id for turn in view.turns)
     for response_id in rewards:
         if counts[response_id] != 1:

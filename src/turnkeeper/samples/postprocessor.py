@@ -31,8 +31,8 @@ def default_postprocess(leaf_samples: Sequence[Draft], session_metadata: JsonObj
 
 
 def reference_postprocess(leaf_samples: Sequence[Draft], session_metadata: JsonObject) -> list[Draft]:
-    """As ``default_postprocess``; but where the request's metadata and the server name the same key, the request's
-    value wins, unless the key is one of ``OWNED_KEYS``. The rule of the reference trainer's postprocessor."""
+    """Train as ``default_postprocess`` does, but let the request's metadata win over the server's for a common key,
+    unless the key is one of ``OWNED_KEYS``. This is the rule of the reference trainer's postprocessor."""
     given = _read_given(session_metadata)
     for sample in leaf_samples:
         sample.metadata = {**sample.metadata, **given}
@@ -40,7 +40,7 @@ def reference_postprocess(leaf_samples: Sequence[Draft], session_metadata: JsonO
 
 
 def non_positive_attempts(leaf_samples: Sequence[Draft], session_metadata: JsonObject) -> list[Draft]:
-    """As ``reference_postprocess``, and tell the trainer which turns must not get a positive advantage.
+    """Train as ``reference_postprocess`` does, and name the turns that must not get a positive advantage.
 
     The request names those turns in ``metadata.non_positive_advantage_response_ids``, a list that may be empty. Every
     sample says in ``non_positive_advantage_spans`` where their completions lie in its response, half-open. Masks and

@@ -56,11 +56,11 @@ class PrefixCacheInfo:
 
     @property
     def prefix_cache_hit_rate(self) -> float:
-        """The cached share; 0.0 without a prompt."""
+        """The share of prompt tokens that were cached; 0.0 without a prompt."""
         return self.cached_tokens / self.total_prompt_tokens if self.total_prompt_tokens else 0.0
 
     def to_dict(self) -> JsonObject:
-        """As the wire has it."""
+        """Return the counters as the wire has them."""
         return {"cached_tokens": self.cached_tokens, "total_prompt_tokens": self.total_prompt_tokens}
 
 
@@ -75,16 +75,16 @@ class SpecInfo:
 
     @property
     def spec_accept_rate(self) -> float:
-        """Accepted of drafted tokens; 0.0 without drafts."""
+        """The share of drafted tokens that were accepted; 0.0 without drafts."""
         return self.spec_accept_token_num / self.spec_draft_token_num if self.spec_draft_token_num else 0.0
 
     @property
     def spec_accept_length(self) -> float:
-        """Completion tokens a verification; 0.0 without one."""
+        """The completion tokens per verification; 0.0 without one."""
         return self.completion_token_num / self.spec_verify_ct if self.spec_verify_ct else 0.0
 
     def to_dict(self) -> JsonObject:
-        """As the wire has it."""
+        """Return the counters as the wire has them."""
         return {
             "spec_accept_token_num": self.spec_accept_token_num,
             "spec_draft_token_num": self.spec_draft_token_num,
