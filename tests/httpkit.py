@@ -24,7 +24,7 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer
 from turnkeeper.server.build import Dependencies, ServerParts, join_parts
 from turnkeeper.server.engines import build_client
-from turnkeeper.server.serve import build_door
+from turnkeeper.server.serve import build_connection_limits
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.sessions import SessionEntry
 from turnkeeper.testing.engine import ScriptedEngine
@@ -119,5 +119,7 @@ async def serving(
         connect=lambda _: engine,
         dependencies=Dependencies.real(),
     )
-    async with running(build_app(parts.backend), protocol=partial(HttpProtocol, door=build_door(parts))) as url:
+    async with running(
+        build_app(parts.backend), protocol=partial(HttpProtocol, limits=build_connection_limits(parts))
+    ) as url:
         yield url, parts

@@ -49,7 +49,7 @@ def test_two_servers_do_not_share_numbers() -> None:
 
 def test_a_gauge_is_read_when_it_is_asked_for() -> None:
     metrics, values = Metrics(), [3.0, 5.0]
-    metrics.watch("turnkeeper_sessions", lambda: values.pop(0))
+    metrics.register_gauge("turnkeeper_sessions", lambda: values.pop(0))
     assert read_value(metrics, "turnkeeper_sessions") == 3
     assert read_value(metrics, "turnkeeper_sessions") == 5
 

@@ -15,7 +15,7 @@ import pytest
 
 from servicekit import FakeEngine, Kit, assistant, build_kit, user
 from turnkeeper.errors import ServerDrainingError, SessionClosedError, TurnkeeperError
-from turnkeeper.service.drain import LOOK_S
+from turnkeeper.service.drain import POLL_INTERVAL_S
 from turnkeeper.testing.clock import settle
 
 ASK = [user("a")]
@@ -29,7 +29,7 @@ async def begin_drain(kit: Kit) -> "asyncio.Task[None]":
 
 async def end_drain(kit: Kit, task: "asyncio.Task[None]") -> bool:
     """Whether the drain is over at the next look."""
-    await kit.clock.advance(LOOK_S)
+    await kit.clock.advance(POLL_INTERVAL_S)
     await settle()
     return task.done()
 
@@ -135,9 +135,9 @@ async def test_the_drain_timeout_ends_it(timeout_s: float) -> None:
     session = kit.create()
     turn = await kit.begin(session, ASK)
     drain = await begin_drain(kit)
-    await kit.clock.advance(timeout_s - LOOK_S)
+    await kit.clock.advance(timeout_s - POLL_INTERVAL_S)
     assert drain.done() is (timeout_s == 0)
-    await kit.clock.advance(LOOK_S * 2)
+    await kit.clock.advance(POLL_INTERVAL_S * 2)
     assert drain.done()
     kit.backend.lifecycle.end_turns()
     with pytest.raises(SessionClosedError, match="the server is stopping"):

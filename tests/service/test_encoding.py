@@ -32,7 +32,7 @@ from turnkeeper.service import encoding
 from turnkeeper.service.encoding import (
     COMPARE_INTERVAL_S,
     LOAD_DELAY_S,
-    EncoderKeeper,
+    EncoderSelector,
     find_loader,
     plan_pause,
 )
@@ -65,7 +65,7 @@ class Bench:
         self.tokenizer = self.renderer.tokenizer
         self.clock, self.metrics = ManualClock(), Metrics()
         self.fast = make(self.tokenizer.huggingface_encoder)
-        self.keeper = EncoderKeeper(self.renderer, lambda: self.fast, clock=self.clock, metrics=self.metrics)
+        self.keeper = EncoderSelector(self.renderer, lambda: self.fast, clock=self.clock, metrics=self.metrics)
 
     async def start(self) -> asyncio.Task[None]:
         """Run it until it waits for the first text, or is done."""
@@ -113,7 +113,7 @@ async def test_one_that_cannot_be_loaded_never_takes_over(caplog: pytest.LogCapt
     renderer = build_renderer(read_checkpoint(shipped_checkpoint()), "qwen3")
     clock = ManualClock()
     load_nothing = find_loader(TokenizerBackend.AUTO, b"{}")
-    task = asyncio.create_task(EncoderKeeper(renderer, load_nothing, clock=clock, metrics=Metrics()).run())
+    task = asyncio.create_task(EncoderSelector(renderer, load_nothing, clock=clock, metrics=Metrics()).run())
     await clock.wait_for_sleepers(1)
     await clock.advance(LOAD_DELAY_S)
     await task

@@ -16,13 +16,13 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from turnkeeper.errors import RequestError, TurnkeeperError
-from turnkeeper.http.door import (
+from turnkeeper.http.connection_limits import (
     HEAD_BYTES,
     LINGER_S,
     MAX_HEADERS,
     PROGRESS_BYTES,
     REFUSED_PEER_S,
-    Door,
+    ConnectionLimits,
     build_head_error,
 )
 
@@ -54,9 +54,9 @@ class HttpProtocol(HttpToolsProtocol):
     and runs only while a part of a request is awaited, so a request that arrives at once costs no timer.
     """
 
-    def __init__(self, *args: Any, door: Door | None = None, **named: Any) -> None:
+    def __init__(self, *args: Any, limits: ConnectionLimits | None = None, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._door = door or Door()
+        self._limits = limits or ConnectionLimits()
         self._peer = ""
         self._is_too_many = False
         self._is_refused = False
@@ -74,12 +74,12 @@ class HttpProtocol(HttpToolsProtocol):
         """Count the connection, and wait for its first request."""
         super().connection_made(transport)
         self._peer = self.client[0] if self.client else ""
-        self._is_too_many = not self._door.enter(self._peer)
-        self._wait(REFUSED_PEER_S if self._is_too_many else self._door.read_timeout_s)
+        self._is_too_many = not self._limits.enter(self._peer)
+        self._wait(REFUSED_PEER_S if self._is_too_many else self._limits.read_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection no longer."""
-        self._door.leave(self._peer)
+        self._limits.leave(self._peer)
         self._stop_waiting()
         _disconnect(self._running)  # uvicorn tells the newest request, which may wait behind this one
         super().connection_lost(exc)
@@ -108,7 +108,7 @@ class HttpProtocol(HttpToolsProtocol):
         elif not self._is_in_message:
             self._stop_waiting()
         elif self._timer is None:
-            self._wait(self._door.read_timeout_s)
+            self._wait(self._limits.read_timeout_s)
 
     # What httptools tells.
 
@@ -127,7 +127,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_in_head = False
         self._has_news = True
         if self._is_too_many:
-            self._refuse(self._door.build_peer_error(self._peer))
+            self._refuse(self._limits.build_peer_error(self._peer))
         elif len(self.headers) > MAX_HEADERS or self._measure_head() > HEAD_BYTES:
             self._refuse(build_head_error())
         if not self._is_refused:
@@ -168,7 +168,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _restart_clock(self) -> None:
         if self._timer is not None:
-            self._wait(self._door.read_timeout_s)
+            self._wait(self._limits.read_timeout_s)
 
     def _look(self) -> None:
         """See whether the request still comes in, now that the time for its next part is over."""
@@ -179,11 +179,11 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_refused or not self._is_in_message or is_answered:
             self.transport.close()
         elif self._is_in_head:
-            self._refuse(self._door.build_timeout_error("the whole head of the request"))
+            self._refuse(self._limits.build_timeout_error("the whole head of the request"))
         elif self.flow.read_paused or self._fresh_bytes >= PROGRESS_BYTES:
-            self._wait(self._door.read_timeout_s)
+            self._wait(self._limits.read_timeout_s)
         else:
-            self._refuse(self._door.build_timeout_error(f"the end of the body, or {PROGRESS_BYTES} bytes of it,"))
+            self._refuse(self._limits.build_timeout_error(f"the end of the body, or {PROGRESS_BYTES} bytes of it,"))
 
     # Refusals.
 
@@ -216,7 +216,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._wait(LINGER_S)
 
     def _render_refusal(self, error: TurnkeeperError) -> bytes:
-        refusal = self._door.refuse(error, (self.url or b"").decode("latin-1"))
+        refusal = self._limits.refuse(error, (self.url or b"").decode("latin-1"))
         own = ((name.decode(), value.decode()) for name, value in self.server_state.default_headers)
         size = ("content-length", str(len(refusal.body)))
         headers = (*own, *refusal.headers, size, ("connection", "close"))

@@ -34,7 +34,7 @@ class Metrics:
         self._metrics: dict[str, Any] = {row.name: _build(row, self._registry) for row in METRICS}
         self._field_names: set[str] = set()
 
-    def watch(self, name: str, read: Callable[[], float], **labels: str) -> None:
+    def register_gauge(self, name: str, read: Callable[[], float], **labels: str) -> None:
         """Let a gauge be read from a function, whenever metrics are scraped."""
         metric = self._metrics[name]
         (metric.labels(**labels) if labels else metric).set_function(read)

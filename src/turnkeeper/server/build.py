@@ -37,17 +37,17 @@ from turnkeeper.server.gauges import register_gauges
 from turnkeeper.server.options import build_collect_options, build_http_options, build_matcher
 from turnkeeper.service.control import EngineControl, Forward
 from turnkeeper.service.drain import Drain
-from turnkeeper.service.encoding import EncoderKeeper, LoadEncoder, find_loader
+from turnkeeper.service.encoding import EncoderSelector, LoadEncoder, find_loader
 from turnkeeper.service.health import Health
 from turnkeeper.service.lifecycle import Lifecycle, Loop, measure_loop_delay
 from turnkeeper.service.relay import Relay
 from turnkeeper.service.requests import RequestsInFlight
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.sessions import (
+    EventStream,
     KeyRing,
     MemoryAccount,
-    MemoryKeeper,
-    Publisher,
+    MemoryLimiter,
     Registry,
     SessionFactory,
     SessionReader,
@@ -90,10 +90,10 @@ class ServerParts:
     config: ResolvedConfig
     backend: Backend
     registry: Registry
-    memory: MemoryKeeper
+    memory: MemoryLimiter
     monitor: EngineMonitor
     routes: RouteChecker | None
-    encoders: EncoderKeeper
+    encoders: EncoderSelector
 
 
 def build_parts(config: ResolvedConfig, *, dependencies: Dependencies | None = None) -> ServerParts:
@@ -165,7 +165,7 @@ def join_parts(
     turns = _build_turns(base, engines, store_turn)
     sessions = _build_sessions(base, registry, memory, turns)
     requests = RequestsInFlight(config.limits.max_in_flight)
-    encoders = EncoderKeeper(
+    encoders = EncoderSelector(
         renderer,
         load_encoder,
         clock=base.clock,
@@ -288,7 +288,7 @@ def _build_turns(base: _Base, engines: _Engines, store_turn: StoreTurn) -> TurnS
     )
 
 
-def _build_sessions(base: _Base, registry: Registry, memory: MemoryKeeper, turns: TurnService) -> SessionService:
+def _build_sessions(base: _Base, registry: Registry, memory: MemoryLimiter, turns: TurnService) -> SessionService:
     config, metrics = base.config, base.metrics
     factory = SessionFactory(
         config=config,
@@ -296,7 +296,7 @@ def _build_sessions(base: _Base, registry: Registry, memory: MemoryKeeper, turns
         memory=memory,
         drain=base.drain,
         matcher=build_matcher(config, base.renderer),
-        publisher=Publisher([lambda _, event: metrics.record(event)]),
+        event_stream=EventStream([lambda _, event: metrics.record(event)]),
         clock=base.clock,
     )
     return SessionService(
@@ -313,7 +313,7 @@ def _build_sessions(base: _Base, registry: Registry, memory: MemoryKeeper, turns
     )
 
 
-def _list_loops(base: _Base, engines: _Engines, sessions: SessionService, encoders: EncoderKeeper) -> dict[str, Loop]:
+def _list_loops(base: _Base, engines: _Engines, sessions: SessionService, encoders: EncoderSelector) -> dict[str, Loop]:
     # The checks of routes have to be there when the engines are polled for the first time.
     loops: dict[str, Loop] = {} if engines.routes is None else {"engine_routes": engines.routes.run}
     return loops | {
@@ -330,7 +330,7 @@ def _build_backend(
     client: EngineClient,
     sessions: SessionService,
     requests: RequestsInFlight,
-    encoders: EncoderKeeper,
+    encoders: EncoderSelector,
     lifecycle: Lifecycle,
 ) -> Backend:
     config = base.config
@@ -366,8 +366,8 @@ def _build_routes(base: _Base, check: CheckRoute) -> RouteChecker:
     return RouteChecker(urls, gate=base.gate, clock=base.clock, check=check, on_result=count_tokens)
 
 
-def _build_memory(config: ResolvedConfig, supervisor: Supervisor) -> MemoryKeeper:
-    return MemoryKeeper(
+def _build_memory(config: ResolvedConfig, supervisor: Supervisor) -> MemoryLimiter:
+    return MemoryLimiter(
         MemoryAccount(),
         limit_bytes=int(config.limits.max_memory_bytes),
         directory=config.limits.spill_directory,

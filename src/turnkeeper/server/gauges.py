@@ -23,17 +23,17 @@ def register_gauges(
     routes: RouteChecker | None,
 ) -> None:
     """Register every gauge of the sessions, the engines and the routes to them."""
-    metrics.watch("turnkeeper_sessions", lambda: len(registry))
-    metrics.watch("turnkeeper_session_bytes", lambda: account.used_bytes)
-    metrics.watch("turnkeeper_spilled_bytes", lambda: account.spilled_bytes)
-    metrics.watch("turnkeeper_requests_in_flight", lambda: len(requests))
-    metrics.watch("turnkeeper_turns_in_flight", registry.count_turns)
-    metrics.watch("turnkeeper_draining", lambda: drain.is_draining)
+    metrics.register_gauge("turnkeeper_sessions", lambda: len(registry))
+    metrics.register_gauge("turnkeeper_session_bytes", lambda: account.used_bytes)
+    metrics.register_gauge("turnkeeper_spilled_bytes", lambda: account.spilled_bytes)
+    metrics.register_gauge("turnkeeper_requests_in_flight", lambda: len(requests))
+    metrics.register_gauge("turnkeeper_turns_in_flight", registry.count_turns)
+    metrics.register_gauge("turnkeeper_draining", lambda: drain.is_draining)
     for state in EngineState:
-        metrics.watch("turnkeeper_engine_state", partial(_is_state, monitor, state), state=str(state))
+        metrics.register_gauge("turnkeeper_engine_state", partial(_is_state, monitor, state), state=str(state))
     if routes is not None:
         for verdict in RouteState:
-            metrics.watch("turnkeeper_engine_routes", partial(routes.count, verdict), verdict=str(verdict))
+            metrics.register_gauge("turnkeeper_engine_routes", partial(routes.count, verdict), verdict=str(verdict))
 
 
 def _is_state(monitor: EngineMonitor, state: EngineState) -> float:

@@ -14,7 +14,7 @@ import uvicorn
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.errors import ConfigError
 from turnkeeper.http.app import build_app
-from turnkeeper.http.door import Door
+from turnkeeper.http.connection_limits import ConnectionLimits
 from turnkeeper.http.protocol import HttpProtocol
 from turnkeeper.server.build import ServerParts, build_parts
 from turnkeeper.service.encoding import limit_libraries, release_memory
@@ -108,7 +108,7 @@ def serve(config: ResolvedConfig, *, worker: int = 0) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     server = Server(
-        build_uvicorn_config(build_app(parts.backend), build_door(parts)),
+        build_uvicorn_config(build_app(parts.backend), build_connection_limits(parts)),
         parts.backend.lifecycle,
         lambda: _print_line(f"turnkeeper session server ready at http://{shown}:{port}"),
     )
@@ -124,20 +124,20 @@ def _print_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def build_door(parts: ServerParts) -> Door:
+def build_connection_limits(parts: ServerParts) -> ConnectionLimits:
     """Build the limits of what connections may take of a server."""
-    return Door(
+    return ConnectionLimits(
         read_timeout_s=parts.config.timeouts.read_timeout_s,
         max_peer_connections=parts.config.limits.max_peer_connections,
         on_error=parts.backend.metrics.record_error,
     )
 
 
-def build_uvicorn_config(app: object, door: Door | None = None) -> uvicorn.Config:
+def build_uvicorn_config(app: object, limits: ConnectionLimits | None = None) -> uvicorn.Config:
     """How the server is run: agents pause for minutes between turns, and their idle connections stay open."""
     return uvicorn.Config(
         app,  # pyright: ignore[reportArgumentType] - any ASGI application
-        http=partial(HttpProtocol, door=door),  # pyright: ignore[reportArgumentType] - uvicorn only calls it
+        http=partial(HttpProtocol, limits=limits),  # pyright: ignore[reportArgumentType] - uvicorn only calls it
         log_config=None,
         access_log=False,
         lifespan="on",

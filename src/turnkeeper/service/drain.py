@@ -17,7 +17,7 @@ from turnkeeper.errors import ServerDrainingError
 
 logger = logging.getLogger("turnkeeper")
 
-LOOK_S = 0.1
+POLL_INTERVAL_S = 0.1
 """How often a draining server looks whether anything is left."""
 
 RETRY_AFTER_S = 5
@@ -65,6 +65,6 @@ class Drain:
                 timeout_s,
             )
         while not is_over() and self._clock.now() < deadline:
-            await self._clock.sleep(min(LOOK_S, deadline - self._clock.now()))
+            await self._clock.sleep(min(POLL_INTERVAL_S, deadline - self._clock.now()))
         if not is_over():
             logger.warning("the drain timeout of %g s is over, and %s end with the server", timeout_s, describe())

@@ -47,7 +47,7 @@ LIBRARY_SETTINGS = {
 LoadEncoder = Callable[[], Encoder]
 
 
-class EncoderKeeper:
+class EncoderSelector:
     """Decides which library encodes: one a server."""
 
     def __init__(
@@ -79,7 +79,7 @@ class EncoderKeeper:
         self._fast: FallbackEncoder | None = None
         self._refused = 0
         for backend in (TokenizerBackend.TOKENIZERS, TokenizerBackend.FASTOKENS):
-            metrics.watch(
+            metrics.register_gauge(
                 "turnkeeper_tokenizer", lambda name=backend: float(self.serving is name), backend=str(backend)
             )
         if from_the_start:

@@ -8,7 +8,7 @@ from turnkeeper.fleet.check_result import UNCHECKED
 from turnkeeper.fleet.route import RouteChecker
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.drain import Drain
-from turnkeeper.service.encoding import EncoderKeeper
+from turnkeeper.service.encoding import EncoderSelector
 from turnkeeper.service.supervisor import Supervisor
 
 OPEN_HEALTH = ("status", "session_server_instance_id", "engine")
@@ -25,7 +25,7 @@ class Health:
     """What is known of the routes; None where none is probed."""
     supervisor: Supervisor
     """Owns the background tasks."""
-    encoders: EncoderKeeper
+    encoders: EncoderSelector
     drain: Drain
 
     @property

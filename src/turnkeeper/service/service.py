@@ -22,7 +22,7 @@ from turnkeeper.samples import Collection, Reward, SamplesPayload
 from turnkeeper.service.sessions import (
     KeptKey,
     KeyRing,
-    MemoryKeeper,
+    MemoryLimiter,
     NewSession,
     Registry,
     SessionEntry,
@@ -58,7 +58,7 @@ class SessionService:
         factory: SessionFactory,
         turns: TurnService,
         reader: SessionReader,
-        memory: MemoryKeeper,
+        memory: MemoryLimiter,
         keys: KeyRing,
         gate: Gate,
         metrics: Metrics,
@@ -101,7 +101,7 @@ class SessionService:
         """
         self._factory.check_room()
         session_id = self._registry.draw_id()
-        if not self._keys.is_locked:
+        if not self._keys.has_admin_keys:
             self._factory.open(session_id, new)
             return CreatedSession(id=session_id)
         issued = self._keys.issue(Grant(session_id=session_id, scopes=new.granted))

@@ -2,21 +2,21 @@
 
 from turnkeeper.service.sessions.closing import close_session
 from turnkeeper.service.sessions.entry import MemoryAccount, SessionEntry
+from turnkeeper.service.sessions.events import EventStream
 from turnkeeper.service.sessions.factory import SessionFactory
 from turnkeeper.service.sessions.keys import KeptKey, KeyRing
-from turnkeeper.service.sessions.memory import MemoryKeeper
-from turnkeeper.service.sessions.publish import Publisher
+from turnkeeper.service.sessions.memory import MemoryLimiter
 from turnkeeper.service.sessions.reader import SessionReader
 from turnkeeper.service.sessions.registry import Registry
 from turnkeeper.service.sessions.settings import NewSession, parse_length, parse_new_session
 
 __all__ = [
+    "EventStream",
     "KeptKey",
     "KeyRing",
     "MemoryAccount",
-    "MemoryKeeper",
+    "MemoryLimiter",
     "NewSession",
-    "Publisher",
     "Registry",
     "SessionEntry",
     "SessionFactory",

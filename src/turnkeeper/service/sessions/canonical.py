@@ -20,7 +20,7 @@ from turnkeeper.service.sessions.entry import SessionEntry
 logger = logging.getLogger("turnkeeper.canonical")
 
 
-async def look_at_turns(tokenizer: Tokenizer, entry: SessionEntry) -> None:
+async def note_noncanonical_turns(tokenizer: Tokenizer, entry: SessionEntry) -> None:
     """Look at the turns that were committed since the last time, until there are none."""
     while turns := entry.session.forest.turns[entry.split_turns :]:
         entry.note_noncanonical(turns, await _find(tokenizer, entry, turns))

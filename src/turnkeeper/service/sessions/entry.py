@@ -19,6 +19,7 @@ from turnkeeper.core.turn import Turn
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.samples import Outcome
+from turnkeeper.service.sessions.events import EventStream
 from turnkeeper.service.sessions.footprint import (
     EVENT_BYTES,
     Part,
@@ -29,7 +30,6 @@ from turnkeeper.service.sessions.footprint import (
     measure_value,
 )
 from turnkeeper.service.sessions.keys import KeptKey
-from turnkeeper.service.sessions.publish import Publisher
 from turnkeeper.service.sessions.settings import NewSession
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class SessionEntry:
     session: Session
     settings: NewSession
     clock: Clock
-    publisher: Publisher
+    event_stream: EventStream
     created_at: float
     """Unix seconds."""
     used_at: float
@@ -134,7 +134,7 @@ class SessionEntry:
         start, self.published = self.published, len(events)
         self._hold(Part.EVENTS, len(events) * EVENT_BYTES)
         for event in events[start:]:
-            self.publisher.publish(self.id, event)
+            self.event_stream.publish(self.id, event)
 
     def drop(self, reason: DropReason, sampled_tokens: int) -> None:
         """Account for sampled tokens that no turn holds."""

@@ -8,9 +8,9 @@ from turnkeeper.ids import SessionId
 from turnkeeper.matching import Matcher
 from turnkeeper.service.drain import Drain
 from turnkeeper.service.sessions.entry import SessionEntry
+from turnkeeper.service.sessions.events import EventStream
 from turnkeeper.service.sessions.keys import KeptKey
-from turnkeeper.service.sessions.memory import MemoryKeeper
-from turnkeeper.service.sessions.publish import Publisher
+from turnkeeper.service.sessions.memory import MemoryLimiter
 from turnkeeper.service.sessions.registry import Registry
 from turnkeeper.service.sessions.settings import NewSession
 
@@ -23,10 +23,10 @@ class SessionFactory:
         *,
         config: ResolvedConfig,
         registry: Registry,
-        memory: MemoryKeeper,
+        memory: MemoryLimiter,
         drain: Drain,
         matcher: Matcher,
-        publisher: Publisher,
+        event_stream: EventStream,
         clock: Clock,
     ) -> None:
         self._config = config
@@ -34,7 +34,7 @@ class SessionFactory:
         self._memory = memory
         self._drain = drain
         self._matcher = matcher
-        self._publisher = publisher
+        self._event_stream = event_stream
         self._clock = clock
 
     def check_room(self) -> None:
@@ -55,7 +55,7 @@ class SessionFactory:
             session=self.build_session(new),
             settings=new,
             clock=self._clock,
-            publisher=self._publisher,
+            event_stream=self._event_stream,
             created_at=self._clock.unix(),
             used_at=self._clock.now(),
             ttl_s=new.ttl_s or self._config.limits.session_ttl_s,

@@ -51,7 +51,7 @@ class KeyRing:
         self._admins = tuple(map(self._hash, admin_keys))
 
     @property
-    def is_locked(self) -> bool:
+    def has_admin_keys(self) -> bool:
         """Whether the server has keys."""
         return bool(self._admins)
 

@@ -12,7 +12,7 @@ from turnkeeper.tasks import Spawn, spawn_alone
 logger = logging.getLogger("turnkeeper.memory")
 
 
-class MemoryKeeper:
+class MemoryLimiter:
     """Watches the memory of all sessions."""
 
     def __init__(

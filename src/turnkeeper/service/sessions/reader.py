@@ -28,7 +28,7 @@ from turnkeeper.samples import (
     show_outcome,
     view_session,
 )
-from turnkeeper.service.sessions.canonical import look_at_turns
+from turnkeeper.service.sessions.canonical import note_noncanonical_turns
 from turnkeeper.service.sessions.entry import SessionEntry
 from turnkeeper.service.sessions.record import build_metadata, build_records, view_records
 
@@ -96,9 +96,9 @@ class SessionReader:
         """
         leaves = {*self._view(entry).leaves, *(turn.id for turn in entry.session.forest.turns[-1:])}
         mismatches, _ = await asyncio.gather(
-            compare_paths(self._renderer, entry, leaves), look_at_turns(self._renderer.tokenizer, entry)
+            compare_paths(self._renderer, entry, leaves), note_noncanonical_turns(self._renderer.tokenizer, entry)
         )
-        await look_at_turns(self._renderer.tokenizer, entry)  # at what was committed meanwhile
+        await note_noncanonical_turns(self._renderer.tokenizer, entry)  # at what was committed meanwhile
         work = self._plan_collect(
             entry,
             mismatches,

@@ -1,6 +1,6 @@
 """What a connection may take of the server before an application sees its request: time, size, and how many there are.
 
-One door stands before all connections of a server. A connection asks it for its limits and tells it what it refuses,
+All connections of a server share one set of limits. A connection asks for its limits here and reports what it refuses,
 so that a refusal is counted and has the form of the caller's own API.
 """
 
@@ -41,7 +41,7 @@ class Refusal:
 
 
 @dataclass(slots=True, kw_only=True)
-class Door:
+class ConnectionLimits:
     """The limits of connections, and how many each peer has."""
 
     read_timeout_s: float = 60.0

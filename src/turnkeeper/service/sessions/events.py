@@ -13,7 +13,7 @@ Reader: TypeAlias = Callable[[SessionId, Event], None]
 """Gets one event; must return soon, and what it raises is logged and changes nothing."""
 
 
-class Publisher:
+class EventStream:
     """The one stream of events."""
 
     def __init__(self, readers: Iterable[Reader] = ()) -> None:
