@@ -4,7 +4,8 @@
    while, as is the kind's state; no failure is reported by the interpreter only.
 2. A failure ends nothing else: the turn, the session and the server go on, and the next task of the kind runs.
 3. What waited for a recording and fails neither fails the turn that was recorded nor keeps the rest from being done.
-4. Clients of a turn whose task failed in a way that nobody foresaw get an error instead of waiting for ever.
+4. Clients of a turn whose task failed, or was cancelled, in a way that nobody foresaw get an error instead of waiting
+   for ever, and the turn is in flight no longer.
 """
 
 import asyncio
@@ -234,3 +235,50 @@ async def test_clients_of_a_turn_whose_task_failed_get_an_error(monkeypatch: pyt
     monkeypatch.undo()
     health: Any = kit.backend.health.describe()
     assert health["tasks"]["turns"]["failures"] == 1
+
+
+async def cancel_the_call(kit: Kit) -> None:
+    """What the engine call waited for was cancelled."""
+    kit.engine.calls[-1].reply.cancel()
+
+
+async def cancel_the_task(kit: Kit) -> None:
+    """Somebody cancelled the task."""
+    (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "turns")
+    task.cancel()
+
+
+async def break_the_call(kit: Kit) -> None:
+    """The engine call ended with what is no ordinary exception."""
+    kit.engine.calls[-1].reply.set_exception(BaseExceptionGroup("odd", [GeneratorExit()]))
+
+
+ENDS = {"the call": cancel_the_call, "the task": cancel_the_task, "an odd exception": break_the_call}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+async def test_a_turn_whose_task_ended_is_over(end: Callable[[Kit], Awaitable[None]]) -> None:
+    kit = build_kit()
+    session = kit.create()
+    turn = await kit.begin(session, ASK)
+    await end(kit)
+    with pytest.raises(RuntimeError, match="cancelled, or failed"):
+        await asyncio.wait_for(turn.waiting, 5)
+    assert not kit.find_entry(session).in_flight
+    assert kit.find_entry(session).held[Part.IN_FLIGHT] == 0
+    following = await kit.begin(session, ASK)
+    kit.engine.answer(text="on")
+    assert await following.text() == "on"
+
+
+async def test_a_held_turn_whose_task_ended_is_over() -> None:
+    kit = build_kit()
+    session = kit.create()
+    turn = await kit.begin(session, ASK)
+    await turn.hang_up()
+    kit.engine.answer(text="ok")
+    await settle()
+    await cancel_the_task(kit)
+    await settle()
+    assert not kit.find_entry(session).in_flight
+    assert not kit.find_entry(session).session.forest.turns

@@ -183,9 +183,15 @@ class TurnInFlight:
         return self.task
 
     def _note_task_end(self, task: asyncio.Task[None]) -> None:
-        """Let no client wait for a turn whose task failed in a way that nobody foresaw."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._refuse_all(error if isinstance(error, Exception) else RuntimeError("the turn's task failed"))
+        """Let no client wait for a turn whose task ended in a way that nobody foresaw, and keep it not in flight."""
+        error = None if task.cancelled() else task.exception()
+        if error is None and self.is_over:
+            return
+        shown = error if isinstance(error, Exception) else RuntimeError("the turn's task was cancelled, or failed")
+        if not self.is_over:
+            sampled_tokens = None if self.reply is None else self.reply.completion_tokens
+            self.give_up(DropReason.STREAM_FAILED, shown, sampled_tokens)
+        self._refuse_all(shown)
 
     def hold(self, reply: AgentReply) -> None:
         """The reply is complete: hold it for the clients."""
