@@ -4,6 +4,7 @@
 2. A tree's table of turns is what the contract says; mismatches and messages go with their leaf.
 3. A history without branches gives bit-identical samples under both policies, signed zeros too.
 4. A path whose edges do not fit is refused.
+5. A sample says of which turns the ids are not canonical, and that its session evaluates the policy.
 """
 
 from dataclasses import replace
@@ -190,3 +191,17 @@ def test_a_root_that_trims_is_refused() -> None:
     odd = replace(view, turns=(replace(turn, prompt=replace(turn.prompt, trim=1)),))
     with pytest.raises(AssemblyError, match="turn 0 trims more"):
         _collect(story, odd)
+
+
+@pytest.mark.parametrize("policy", [LINEAR, TREE], ids=["linear", "tree"])
+def test_a_sample_says_what_is_known_of_its_turns_and_its_session(policy) -> None:
+    story = _story(policy)
+    view = view_session(story.session, noncanonical={TurnId(0): 1, TurnId(2): 0}, is_evaluation=True)
+    told = {"session_metadata": story.metadata(), "session_ledger": story.session.ledger}
+    (sample,) = collect(view, **told, decode=spell, options=OPTIONS).samples
+    own = sample.metadata["turnkeeper"]
+    assert [turn.get("noncanonical_from") for turn in own["turns"]] == [1, None, 0]
+    assert own["evaluation"] is True
+    own = story.collect().samples[0].metadata["turnkeeper"]
+    assert not any("noncanonical_from" in turn for turn in own["turns"])
+    assert "evaluation" not in own
