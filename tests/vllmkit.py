@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from turnkeeper.tiny.checkpoint import Checkpoint, read_weights, shipped_checkpoint
+from turnkeeper.tiny.checkpoint import TinyCheckpoint, read_weights, shipped_checkpoint
 
 COMMAND = os.environ.get("VLLM", "")
 HAS_ROWS = os.environ.get("VLLM_ROWS") == "1"
@@ -57,7 +57,7 @@ def write_mixtral(folder: Path) -> Path:
     return folder
 
 
-def describe_mixtral(checkpoint: Checkpoint) -> dict[str, Any]:
+def describe_mixtral(checkpoint: TinyCheckpoint) -> dict[str, Any]:
     shape = checkpoint.shape
     return {
         "architectures": ["MixtralForCausalLM"],
@@ -83,7 +83,7 @@ def describe_mixtral(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def rename_weights(checkpoint: Checkpoint) -> dict[str, np.ndarray[Any, Any]]:
+def rename_weights(checkpoint: TinyCheckpoint) -> dict[str, np.ndarray[Any, Any]]:
     """The parameters under Mixtral's names; matrices are used as x @ W here and as x @ W.T there."""
     shape, weights = checkpoint.shape, checkpoint.weights
     embed, width, hidden = weights["embed"], shape.hidden_size, shape.moe_intermediate_size

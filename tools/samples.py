@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from turnkeeper.core import DropReason, MaskReason
 from turnkeeper.samples.sample import SampleStatus
-from turnkeeper.samples.wire import FIELDS, EmptyReason, Field
+from turnkeeper.samples.wire import FIELDS, EmptyReason, WireField
 
 METADATA: tuple[tuple[str, str, str], ...] = (
     (
@@ -247,7 +247,7 @@ def render_samples() -> str:
     return "\n".join(parts)
 
 
-def _field_row(field: Field) -> tuple[str, ...]:
+def _field_row(field: WireField) -> tuple[str, ...]:
     where = f"tensor {field.dtype.name}" if field.dtype is not None else "JSON"
     shape = field.shape.replace("|", " or ")
     return f"`{field.name}`", where, shape, field.null or "never null", field.meaning

@@ -15,13 +15,13 @@ from tokenizers import Tokenizer
 from training.episodes import encode_episodes, system_text
 from training.torch_model import Batch, TorchModel
 from turnkeeper.demo.tasks import held_out_tasks
-from turnkeeper.tiny.checkpoint import Checkpoint, read_weights, shipped_checkpoint
+from turnkeeper.tiny.checkpoint import TinyCheckpoint, read_weights, shipped_checkpoint
 from turnkeeper.tiny.model import Chunk, TinyModel
 
 LIMIT = 1e-3
 
 
-def largest_difference(checkpoint: Checkpoint, tokenizer: Tokenizer, count: int = 20) -> float:
+def largest_difference(checkpoint: TinyCheckpoint, tokenizer: Tokenizer, count: int = 20) -> float:
     """The largest difference of a logit at any position of some held-out conversations."""
     torch_model = TorchModel(checkpoint.shape, seed=0)
     torch_model.load(checkpoint.weights)

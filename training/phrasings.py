@@ -1,10 +1,10 @@
 """How the arithmetic tasks of the training side are worded. `turnkeeper.demo.phrasings` says what the letters mean."""
 
-from turnkeeper.demo.phrasings import Operation, Phrasings
+from turnkeeper.demo.phrasings import Arithmetic, Phrasings
 
 TRAINING = Phrasings(
     nouns={
-        Operation.ADD: (
+        Arithmetic.ADD: (
             "{a} plus {b}",
             "{a} + {b}",
             "the sum of {a} and {b}",
@@ -15,7 +15,7 @@ TRAINING = Phrasings(
             "{a} with {b} added",
             "the result of adding {a} to {b}",
         ),
-        Operation.SUBTRACT: (
+        Arithmetic.SUBTRACT: (
             "{a} minus {b}",
             "{a} - {b}",
             "the difference of {a} and {b}",
@@ -26,7 +26,7 @@ TRAINING = Phrasings(
             "{b} taken away from {a}",
             "the result of subtracting {b} from {a}",
         ),
-        Operation.MULTIPLY: (
+        Arithmetic.MULTIPLY: (
             "{a} times {b}",
             "{a} * {b}",
             "the product of {a} and {b}",
@@ -35,7 +35,7 @@ TRAINING = Phrasings(
             "{a} groups of {b}",
             "the result of multiplying {a} by {b}",
         ),
-        Operation.DIVIDE: (
+        Arithmetic.DIVIDE: (
             "{a} divided by {b}",
             "{a} / {b}",
             "the quotient of {a} and {b}",
@@ -46,7 +46,7 @@ TRAINING = Phrasings(
         ),
     },
     orders={
-        Operation.ADD: (
+        Arithmetic.ADD: (
             "add {a} and {b}",
             "add {a} to {b}",
             "add up {a} and {b}",
@@ -56,7 +56,7 @@ TRAINING = Phrasings(
             "work out {a} plus {b}",
             "find the sum of {a} and {b}",
         ),
-        Operation.SUBTRACT: (
+        Arithmetic.SUBTRACT: (
             "subtract {b} from {a}",
             "take {b} away from {a}",
             "take {a} and subtract {b}",
@@ -66,7 +66,7 @@ TRAINING = Phrasings(
             "work out {a} minus {b}",
             "find the difference of {a} and {b}",
         ),
-        Operation.MULTIPLY: (
+        Arithmetic.MULTIPLY: (
             "multiply {a} by {b}",
             "multiply {a} and {b}",
             "take {a} times {b}",
@@ -75,7 +75,7 @@ TRAINING = Phrasings(
             "work out {a} times {b}",
             "find the product of {a} and {b}",
         ),
-        Operation.DIVIDE: (
+        Arithmetic.DIVIDE: (
             "divide {a} by {b}",
             "split {a} into {b} equal parts",
             "take {a} and divide it by {b}",
@@ -86,7 +86,7 @@ TRAINING = Phrasings(
         ),
     },
     follow_ups={
-        Operation.ADD: (
+        Arithmetic.ADD: (
             "add {c}",
             "add {c} to the result",
             "add {c} to that",
@@ -97,7 +97,7 @@ TRAINING = Phrasings(
             "increase the result by {c}",
             "take that plus {c}",
         ),
-        Operation.SUBTRACT: (
+        Arithmetic.SUBTRACT: (
             "subtract {c}",
             "subtract {c} from the result",
             "subtract {c} from it",
@@ -108,7 +108,7 @@ TRAINING = Phrasings(
             "reduce the result by {c}",
             "take that minus {c}",
         ),
-        Operation.MULTIPLY: (
+        Arithmetic.MULTIPLY: (
             "multiply by {c}",
             "multiply the result by {c}",
             "multiply that by {c}",
@@ -117,7 +117,7 @@ TRAINING = Phrasings(
             "scale the result by {c}",
             "take that times {c}",
         ),
-        Operation.DIVIDE: (
+        Arithmetic.DIVIDE: (
             "divide by {c}",
             "divide the result by {c}",
             "divide that by {c}",

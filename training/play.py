@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from training.episodes import system_text
 from turnkeeper.demo.tasks import Task, calculate, held_out_tasks, is_solved
-from turnkeeper.tiny.checkpoint import Checkpoint, derive_weights, read_weights, shipped_checkpoint
+from turnkeeper.tiny.checkpoint import TinyCheckpoint, derive_weights, read_weights, shipped_checkpoint
 from turnkeeper.tiny.model import TinyModel
 from turnkeeper.tiny.scheduler import (
     Delta,
@@ -87,7 +87,7 @@ class _Game:
 
 
 def play_tasks(
-    checkpoint: Checkpoint, tokenizer: Tokenizer, tasks: tuple[Task, ...], *, seed: int, max_batch: int = 64
+    checkpoint: TinyCheckpoint, tokenizer: Tokenizer, tasks: tuple[Task, ...], *, seed: int, max_batch: int = 64
 ) -> list[Played]:
     """Play each task once; the seed decides all draws, whatever else is in the batch."""
     scheduler = Scheduler(
@@ -117,7 +117,7 @@ def main() -> None:
     checkpoint = read_weights(args.checkpoint)
     if args.noise:
         derived = derive_weights(checkpoint.weights, seed=1, scale=args.noise)
-        checkpoint = Checkpoint(shape=checkpoint.shape, weights=derived)
+        checkpoint = TinyCheckpoint(shape=checkpoint.shape, weights=derived)
     tokenizer = Tokenizer.from_file(str(args.checkpoint / "tokenizer.json"))
     rates: list[float] = []
     for seed in range(args.seeds):

@@ -17,7 +17,7 @@ from benchmarks.updates.play import Rollout, play_tasks
 from turnkeeper.choices import HistoryKind
 from turnkeeper.client import SessionClient
 from turnkeeper.clock import SystemClock
-from turnkeeper.demo.evidence import Collected, EngineCall, parse_call
+from turnkeeper.demo.evidence import CollectedSession, EngineCall, parse_call
 from turnkeeper.demo.tasks import held_out_tasks
 from turnkeeper.demo.trainer import wait_until_busy
 from turnkeeper.engines import EngineClient
@@ -57,7 +57,7 @@ class TracedCall:
 class PlayedSession:
     """One session at its end."""
 
-    collected: Collected
+    collected: CollectedSession
     records: Sequence[JsonObject]
     rollout: Rollout
 
@@ -167,7 +167,7 @@ async def play_round(stage: Stage, case: Case, server_url: str, *, number: int, 
                 await play_tasks(openai.with_options(base_url=session.base_url), tasks, rollout)
                 samples = decode_samples(await session.samples_payload()).samples
                 info = await session.info()
-            collected = Collected(session_id=rollout.session_id, samples=tuple(samples), info=info["metadata"])
+            collected = CollectedSession(session_id=rollout.session_id, samples=tuple(samples), info=info["metadata"])
             return PlayedSession(collected=collected, records=info["records"], rollout=rollout)
 
         plays = [group.create_task(play(index)) for index in range(load.rollouts)]

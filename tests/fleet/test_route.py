@@ -21,7 +21,7 @@ from engines.fakes import URL, FakeEngine
 from turnkeeper.choices import EngineWire, PauseMode
 from turnkeeper.engines.engine import EngineState, EngineStatus, GenerateRequest, Generation, RelayRequest
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.fleet.check_result import CheckResult, RouteState
+from turnkeeper.fleet.check_result import RouteCheckResult, RouteState
 from turnkeeper.fleet.route import RouteChecker
 from turnkeeper.fleet.route_check import RouteStatus
 from turnkeeper.generation.gate import Gate
@@ -30,9 +30,9 @@ from turnkeeper.testing.clock import ManualClock, settle
 SERVING = EngineStatus(url=URL, state=EngineState.SERVING)
 GONE = EngineStatus(url=URL, state=EngineState.UNREACHABLE)
 PAUSED = EngineStatus(url=URL, state=EngineState.PAUSED)
-SOUND = CheckResult(state=RouteState.SOUND, sampled_tokens=2)
-UNFIT = CheckResult(state=RouteState.UNFIT, reason="the flag --x is missing", is_fatal=True)
-SILENT = CheckResult(state=RouteState.UNCHECKED, reason="no answer")
+SOUND = RouteCheckResult(state=RouteState.SOUND, sampled_tokens=2)
+UNFIT = RouteCheckResult(state=RouteState.UNFIT, reason="the flag --x is missing", is_fatal=True)
+SILENT = RouteCheckResult(state=RouteState.UNCHECKED, reason="no answer")
 
 
 @dataclass(eq=False)
@@ -40,8 +40,8 @@ class Stage:
     """A checker of one route whose probes wait until the test answers them."""
 
     clock: ManualClock = field(default_factory=ManualClock)
-    checks: list[asyncio.Future[CheckResult]] = field(default_factory=list)
-    results: list[CheckResult] = field(default_factory=list)
+    checks: list[asyncio.Future[RouteCheckResult]] = field(default_factory=list)
+    results: list[RouteCheckResult] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.gate = Gate(self.clock)
@@ -61,7 +61,7 @@ class Stage:
             self.routes.note_statuses([status])
             await settle()
 
-    async def answer(self, result: CheckResult) -> None:
+    async def answer(self, result: RouteCheckResult) -> None:
         self.checks[-1].set_result(result)
         await settle()
 
@@ -148,7 +148,7 @@ async def test_the_end_of_the_keeper_ends_its_probes() -> None:
 
 
 @pytest.mark.parametrize("result", [SOUND, SILENT, replace(UNFIT, is_fatal=False)])
-async def test_a_turn_waits_for_the_first_verdict(result: CheckResult) -> None:
+async def test_a_turn_waits_for_the_first_verdict(result: RouteCheckResult) -> None:
     async with staged() as stage:
         await stage.see(SERVING)
         turn = await stage.begin_turn()
@@ -220,7 +220,7 @@ async def test_a_renewed_verdict_may_be_as_bad() -> None:
 
 
 @pytest.mark.parametrize("result", [UNFIT, SILENT])
-async def test_looks_renew_what_is_not_good(result: CheckResult) -> None:
+async def test_looks_renew_what_is_not_good(result: RouteCheckResult) -> None:
     async with staged() as stage:
         await stage.see(SERVING)
         await stage.answer(result)

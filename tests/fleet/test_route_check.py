@@ -25,7 +25,7 @@ from turnkeeper.engines.engine import EngineState
 from turnkeeper.engines.net.client import EngineClient, HttpReply
 from turnkeeper.engines.sglang.chat import SglangEngine
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, EngineTimeoutError, TurnkeeperError
-from turnkeeper.fleet.check_result import CheckResult, RouteState, classify_error, describe_fault
+from turnkeeper.fleet.check_result import RouteCheckResult, RouteState, classify_error, describe_fault
 from turnkeeper.fleet.route_check import RouteRequirements, check_route, read_router_name
 from turnkeeper.routing import RoutingShape
 from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
@@ -226,9 +226,9 @@ async def test_an_engine_that_gives_no_answer_is_said_to(client: EngineClient) -
 
 
 def test_one_sound_worker_is_enough_to_blame_the_router() -> None:
-    bad = CheckResult(state=RouteState.UNFIT, reason="bad")
+    bad = RouteCheckResult(state=RouteState.UNFIT, reason="bad")
     text = describe_fault(
-        "http://r", "p", {"http://a": bad, "http://b": CheckResult(state=RouteState.SOUND)}, name="smg"
+        "http://r", "p", {"http://a": bad, "http://b": RouteCheckResult(state=RouteState.SOUND)}, name="smg"
     )
     assert "http://r (smg)" in text
     assert "http://b" in text

@@ -18,7 +18,7 @@ from turnkeeper.core.tokens import NO_TOKENS
 from turnkeeper.errors import ConfigError, RequestError, TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering import Checkpoint, ParentContext, ParsedReply, Renderer, build_renderer, parse_completion
-from turnkeeper.rendering.checks import Outcome, verify
+from turnkeeper.rendering.checks import CheckOutcome, verify
 
 
 def build(family: str, template: str, **options: Any) -> Renderer:
@@ -286,7 +286,7 @@ def test_another_models_opening_is_found_out() -> None:
     """The stand-in has every family's markers, so that only the template can tell."""
     report = verify(Checkpoint(tokenizer_json=tokenizer_json(), template=find_template("glm47")), "nemotron3")
     outcomes = {finding.case: finding for finding in report.results}
-    assert outcomes["the reply's opening"].outcome is Outcome.DIFFERS
+    assert outcomes["the reply's opening"].outcome is CheckOutcome.DIFFERS
     assert any("--tito-model glm47" in finding.fixes for finding in report.results)
     assert report.to_json()["is_sound"] is False
 
@@ -294,5 +294,5 @@ def test_another_models_opening_is_found_out() -> None:
 def test_a_template_that_refuses_everything_fails_by_name() -> None:
     template = "{{ raise_exception('never') }}"
     report = verify(Checkpoint(tokenizer_json=tokenizer_json(), template=template), "qwen3")
-    assert {finding.outcome for finding in report.results} == {Outcome.FAILS}
+    assert {finding.outcome for finding in report.results} == {CheckOutcome.FAILS}
     assert any("never" in note for note in report.notes)

@@ -23,7 +23,7 @@ from turnkeeper.tiny.checkpoint import shipped_checkpoint
 from turnkeeper.tiny.codec import ChatCodec
 from turnkeeper.tiny.model import TinyShape
 from turnkeeper.tiny.scheduler import Delta, Finish, FinishKind, OutputTokens, Result
-from turnkeeper.tiny.server.chat import ChatCall, build_chat_reply, parse_chat
+from turnkeeper.tiny.server.chat import TinyChatCall, build_chat_reply, parse_chat
 from turnkeeper.tiny.server.chat_stream import ChunkWriter
 from turnkeeper.tiny.server.fields import Fields
 
@@ -33,7 +33,7 @@ TOOL = {"type": "function", "function": {"name": "add", "description": "Add.", "
 CALL_TEXT = '<tool_call>\n{"name": "add", "arguments": {"a":  1}}\n</tool_call>'
 
 
-def _parse(**fields: Any) -> ChatCall:
+def _parse(**fields: Any) -> TinyChatCall:
     return parse_chat(Fields({"messages": HI, **fields}), TinyShape(), CODEC, model="m", created=7)
 
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from training.play import Played, play_tasks
 from turnkeeper.demo.tasks import held_out_tasks
-from turnkeeper.tiny.checkpoint import Checkpoint, derive_weights, read_weights, shipped_checkpoint
+from turnkeeper.tiny.checkpoint import TinyCheckpoint, derive_weights, read_weights, shipped_checkpoint
 
 CHECKPOINT = read_weights(shipped_checkpoint())
 TOKENIZER = Tokenizer.from_file(str(shipped_checkpoint() / "tokenizer.json"))
@@ -37,5 +37,5 @@ def test_rollouts_of_a_task_differ() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_derived_weights_still_solve_many_tasks(seed: int) -> None:
-    derived = Checkpoint(shape=CHECKPOINT.shape, weights=derive_weights(CHECKPOINT.weights, seed))
+    derived = TinyCheckpoint(shape=CHECKPOINT.shape, weights=derive_weights(CHECKPOINT.weights, seed))
     assert _share(play_tasks(derived, TOKENIZER, held_out_tasks(60, seed=seed), seed=seed)) > 0.4

@@ -36,7 +36,7 @@ class BudgetRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class BudgetLimits:
     """What is allowed with one tokenizer: what was measured when the limits were set, and about a quarter more."""
 
     mark: str
@@ -53,8 +53,8 @@ class Limits:
     """The p99 of small sessions beside large ones, in those of the mock hit directly."""
 
 
-LIMITS: Mapping[TokenizerBackend, Limits] = {
-    TokenizerBackend.TOKENIZERS: Limits(
+LIMITS: Mapping[TokenizerBackend, BudgetLimits] = {
+    TokenizerBackend.TOKENIZERS: BudgetLimits(
         mark="",
         cpu={Rows.NONE: 2.0, Rows.INCREMENTAL: 1.8, Rows.FULL: 0.35},
         turns=0.6,
@@ -62,7 +62,7 @@ LIMITS: Mapping[TokenizerBackend, Limits] = {
         rest_mib=230.0,
         beside=2.5,
     ),
-    TokenizerBackend.FASTOKENS: Limits(
+    TokenizerBackend.FASTOKENS: BudgetLimits(
         mark=", fastokens",
         cpu={Rows.NONE: 1.0, Rows.INCREMENTAL: 0.9, Rows.FULL: 0.45},
         turns=0.9,
@@ -108,7 +108,7 @@ def check_budget(
     return rows
 
 
-def _check_case(result: CaseResult, limits: Limits) -> list[BudgetRow]:
+def _check_case(result: CaseResult, limits: BudgetLimits) -> list[BudgetRow]:
     case = result.case
     if case.sessions == 1:
         return _check_single(result, limits)
@@ -129,7 +129,7 @@ def _check_case(result: CaseResult, limits: Limits) -> list[BudgetRow]:
     return [BudgetRow(figure=figure, unit="a yardstick", limit=limits.turns, measured=turns, is_floor=True)]
 
 
-def _check_single(result: CaseResult, limits: Limits) -> list[BudgetRow]:
+def _check_single(result: CaseResult, limits: BudgetLimits) -> list[BudgetRow]:
     kind, mark = result.case.rows, limits.mark
     rows = [_build(f"CPU a turn, R3 {kind}{mark}", YARDSTICKS, limits.cpu[kind], result.cpu_yardsticks)]
     if mark:

@@ -22,7 +22,7 @@ from turnkeeper.bench.load.agent import Agent, DirectRows
 from turnkeeper.bench.load.client import Client
 from turnkeeper.bench.load.workload import Speaker
 from turnkeeper.bench.scenario import ADMIN_KEY, Case, Rows
-from turnkeeper.bench.stack import Material, Mock, ProcessMeter, Server, running_mock, running_server
+from turnkeeper.bench.stack import Material, Mock, ProcessMeter, ServerProcess, running_mock, running_server
 from turnkeeper.bench.yardstick import measure_yardstick
 
 COLLECTED = 8
@@ -54,7 +54,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
+class CollectFigures:
     """The samples of some sessions, asked for one after the other."""
 
     sessions: int
@@ -72,7 +72,7 @@ class CaseResult:
 
     case: Case
     runs: tuple[Run, ...]
-    collected: Collected
+    collected: CollectFigures
     retained_mib: float
     """How much more memory is resident for each session, all runs' sessions held and none collected."""
     ready_s: float
@@ -149,7 +149,7 @@ async def _slow_down(mock: Mock, delay_s: float) -> None:
     client.close()
 
 
-async def _warm_up(case: Case, material: Material, server: Server) -> float:
+async def _warm_up(case: Case, material: Material, server: ServerProcess) -> float:
     """Two turns of a session of their own; when the first one was answered, in seconds since the process began."""
     (agent,) = await open_agents(replace(case, sessions=1), material, server.url, seed=material.seed - 1)
     await agent.take_turn()
@@ -159,7 +159,9 @@ async def _warm_up(case: Case, material: Material, server: Server) -> float:
     return first_s
 
 
-async def _run(case: Case, material: Material, mock: Mock, server: Server, number: int, all_agents: list[Agent]) -> Run:
+async def _run(
+    case: Case, material: Material, mock: Mock, server: ServerProcess, number: int, all_agents: list[Agent]
+) -> Run:
     """One run; its agents join the others, so that their sessions can be collected."""
     seed = choose_seed(material, number)
     mock_before = mock.meter.read_cpu_s()
@@ -228,7 +230,7 @@ async def open_agents(case: Case, material: Material, url: str, *, seed: int) ->
     return agents
 
 
-async def collect_samples(agents: Sequence[Agent], meter: ProcessMeter) -> Collected:
+async def collect_samples(agents: Sequence[Agent], meter: ProcessMeter) -> CollectFigures:
     """Collect one session after the other."""
     walls: list[float] = []
     size = 0
@@ -241,7 +243,7 @@ async def collect_samples(agents: Sequence[Agent], meter: ProcessMeter) -> Colle
     cpu_s = meter.read_cpu_s() - before
     for agent in agents:
         agent.client.close()
-    return Collected(
+    return CollectFigures(
         sessions=len(agents),
         median_ms=median(walls),
         cpu_ms=cpu_s * 1e3 / len(agents),

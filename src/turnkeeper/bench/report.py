@@ -43,7 +43,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class BenchReport:
     """Everything that was measured."""
 
     machine: Machine

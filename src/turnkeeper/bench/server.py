@@ -10,7 +10,7 @@ import uvloop
 from turnkeeper.bench.beside import Beside, measure_beside
 from turnkeeper.bench.measure import CaseResult, measure_case
 from turnkeeper.bench.reference import Reference, ReferenceResult, measure_reference
-from turnkeeper.bench.report import Machine, Report
+from turnkeeper.bench.report import BenchReport, Machine
 from turnkeeper.bench.scenario import Case
 from turnkeeper.bench.stack import Material
 from turnkeeper.errors import ConfigError
@@ -40,7 +40,7 @@ def run_server_bench(
     beside: Sequence[Beside] = (),
     reference: Reference | None = None,
     on_case: Callable[[CaseResult], None] | None = None,
-) -> Report:
+) -> BenchReport:
     """Measure the cases, one after the other.
 
     Args:
@@ -58,7 +58,7 @@ def run_server_bench(
     if not Path("/proc/self/status").exists():
         raise ConfigError("the bench reads CPU time and memory from Linux's /proc, and there is none")
 
-    async def measure() -> Report:
+    async def measure() -> BenchReport:
         results: list[CaseResult] = []
         references: list[ReferenceResult] = []
         with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +70,7 @@ def run_server_bench(
                 if reference is not None:
                     references.append(await measure_reference(case, material, reference))
             found = tuple([await measure_beside(material, plan) for plan in beside])
-        return Report(
+        return BenchReport(
             machine=Machine.read(),
             tokenizer=name_tokenizer(checkpoint),
             load_s=material.load_s,

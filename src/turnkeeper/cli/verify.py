@@ -15,10 +15,15 @@ from turnkeeper.cli.options import declare, end_with_error
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.load import load
 from turnkeeper.errors import ConfigError
-from turnkeeper.rendering.checks import CheckResult, Outcome, VerifyReport
+from turnkeeper.rendering.checks import CheckOutcome, CheckResult, VerifyReport
 from turnkeeper.rendering.checks import verify as run_cases
 
-_STYLES = {Outcome.HOLDS: "green", Outcome.REFUSED: "dim", Outcome.DIFFERS: "bold red", Outcome.FAILS: "bold red"}
+_STYLES = {
+    CheckOutcome.HOLDS: "green",
+    CheckOutcome.REFUSED: "dim",
+    CheckOutcome.DIFFERS: "bold red",
+    CheckOutcome.FAILS: "bold red",
+}
 
 
 def verify(
@@ -60,15 +65,15 @@ def _print(report: VerifyReport, directory: Path) -> None:
     console = Console(highlight=False)
     table = Table("append", "outcome", "", box=None, pad_edge=False, header_style="bold")
     for result in report.results:
-        detail = "" if result.outcome is Outcome.HOLDS else result.detail
+        detail = "" if result.outcome is CheckOutcome.HOLDS else result.detail
         table.add_row(Text(result.case), Text(result.outcome, style=_STYLES[result.outcome]), Text(detail))
     console.print(table)
     for result in report.results:
-        if result.outcome is Outcome.DIFFERS:
+        if result.outcome is CheckOutcome.DIFFERS:
             _print_difference(console, result)
     for note in report.notes:
         console.print(Text(f"note: {note}", style="dim"))
-    held = sum(result.outcome is Outcome.HOLDS for result in report.results)
+    held = sum(result.outcome is CheckOutcome.HOLDS for result in report.results)
     verdict = "holds what it promises" if report.is_sound else "does not hold what it promises"
     console.print(f"\n{report.family} on {directory} {verdict}: {held} of {len(report.results)} hold", soft_wrap=True)
     fixes = list(dict.fromkeys(fix for result in report.results for fix in result.fixes))

@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin
 from pydantic import ByteSize, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from turnkeeper.config.schema import ForTests, Section, Settings
+from turnkeeper.config.schema import ForTests, Settings, SettingsSection
 
 ENVIRONMENT_PREFIX = "TURNKEEPER_"
 
@@ -181,9 +181,9 @@ def _kind_metavar(info: FieldInfo) -> str:
     return "N" if kinds & {int, float, ByteSize} else "NAME"
 
 
-def get_section(name: str) -> type[Section]:
+def get_section(name: str) -> type[SettingsSection]:
     """Get the model of a section by its name in `Settings`."""
-    return cast("type[Section]", Settings.model_fields[name].annotation)
+    return cast("type[SettingsSection]", Settings.model_fields[name].annotation)
 
 
 def get_section_title(name: str) -> str:

@@ -14,7 +14,15 @@ from turnkeeper.config.load import Loaded, Origin, Source, load
 from turnkeeper.config.parser import parse_flags
 from turnkeeper.config.rule import Entry
 from turnkeeper.config.rules import check
-from turnkeeper.config.schema import Engine, History, Limits, Model, Routing, Server, Timeouts
+from turnkeeper.config.schema import (
+    EngineSection,
+    HistorySection,
+    LimitsSection,
+    ModelSection,
+    RoutingSection,
+    ServerSection,
+    TimeoutsSection,
+)
 from turnkeeper.errors import ArgumentErrors
 
 
@@ -22,13 +30,13 @@ from turnkeeper.errors import ArgumentErrors
 class ResolvedConfig:
     """Every option, and what follows from them."""
 
-    model: Model
-    engine: Engine
-    server: Server
-    history: History
-    routing: Routing
-    timeouts: Timeouts
-    limits: Limits
+    model: ModelSection
+    engine: EngineSection
+    server: ServerSection
+    history: HistorySection
+    routing: RoutingSection
+    timeouts: TimeoutsSection
+    limits: LimitsSection
 
     history_kind: HistoryKind
     """How sessions are read unless they say otherwise: linear under v1, tree under v2."""
@@ -90,14 +98,14 @@ def resolve(loaded: Loaded, *, warnings: tuple[str, ...] = ()) -> ResolvedConfig
     )
 
 
-def _resolve_server(server: Server) -> Server:
+def _resolve_server(server: ServerSection) -> ServerSection:
     """The server's options with the keys that are in a file."""
     if server.api_key_file is None:
         return server
     return server.model_copy(update={"api_key": (*server.api_key, *read_keys(server.api_key_file))})
 
 
-def _resolve_engine(engine: Engine) -> Engine:
+def _resolve_engine(engine: EngineSection) -> EngineSection:
     """The engines' options with addresses that may be shown, and the key that is in a file."""
     path = engine.engine_api_key_file
     key = engine.engine_api_key if path is None else read_keys(path)[0]
@@ -105,7 +113,7 @@ def _resolve_engine(engine: Engine) -> Engine:
     return engine.model_copy(update={"backend_url": urls, "engine_api_key": key})
 
 
-def _choose_request_timeout(timeouts: Timeouts) -> float:
+def _choose_request_timeout(timeouts: TimeoutsSection) -> float:
     """What was asked for, else the time for a whole wait at the gate or engine call and for as much behind it."""
     return timeouts.request_timeout_s or 2 * max(timeouts.engine_timeout_s, timeouts.gate_timeout_s)
 

@@ -69,13 +69,13 @@ class ForTests:
     """Marks an option that nobody but tests has reason to change: it works as every other, and no help shows it."""
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """A group of options: a panel of ``--help``, a heading of the docs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
 
 
-class Model(Section):
+class ModelSection(SettingsSection):
     """Model: whose conversations are kept, and how they become tokens."""
 
     hf_checkpoint: str | None = None
@@ -132,7 +132,7 @@ class Model(Section):
     """
 
 
-class Engine(Section):
+class EngineSection(SettingsSection):
     """Engine: what generates, and what weight updates do to it."""
 
     backend_url: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
@@ -209,7 +209,7 @@ class Engine(Section):
     """
 
 
-class Server(Section):
+class ServerSection(SettingsSection):
     """Server: where it listens, and whom it serves."""
 
     use_session_server: Annotated[str | None, BeforeValidator(_parse_version)] = None
@@ -271,7 +271,7 @@ class Server(Section):
     """
 
 
-class History(Section):
+class HistorySection(SettingsSection):
     """History: what a replayed conversation continues, and what it becomes."""
 
     session_message_matcher: str = "tolerant"
@@ -331,7 +331,7 @@ class History(Section):
     """
 
 
-class Routing(Section):
+class RoutingSection(SettingsSection):
     """Routing replay: the experts that each token was routed to."""
 
     use_rollout_routing_replay: bool = False
@@ -361,7 +361,7 @@ class Routing(Section):
     """
 
 
-class Timeouts(Section):
+class TimeoutsSection(SettingsSection):
     """Timeouts: each is longer than those that it contains."""
 
     engine_timeout_s: Duration = 1800.0
@@ -418,7 +418,7 @@ class Timeouts(Section):
     """
 
 
-class Limits(Section):
+class LimitsSection(SettingsSection):
     """Limits: what one server process takes on."""
 
     session_ttl_s: Duration = 7200.0
@@ -468,7 +468,7 @@ class Limits(Section):
     """
 
 
-class Trainer(Section):
+class TrainerSection(SettingsSection):
     """Trainer: for the trainer alone; `turnkeeper serve` checks those that a rule is about and refuses the others."""
 
     partial_rollout: bool = False
@@ -523,11 +523,11 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model: Model = Model()
-    engine: Engine = Engine()
-    server: Server = Server()
-    history: History = History()
-    routing: Routing = Routing()
-    timeouts: Timeouts = Timeouts()
-    limits: Limits = Limits()
-    trainer: Trainer = Trainer()
+    model: ModelSection = ModelSection()
+    engine: EngineSection = EngineSection()
+    server: ServerSection = ServerSection()
+    history: HistorySection = HistorySection()
+    routing: RoutingSection = RoutingSection()
+    timeouts: TimeoutsSection = TimeoutsSection()
+    limits: LimitsSection = LimitsSection()
+    trainer: TrainerSection = TrainerSection()

@@ -20,7 +20,7 @@ MAX_TOKENS = 96
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RolloutOutcome:
     """The outcome of one rollout."""
 
     task_id: str
@@ -32,7 +32,7 @@ class Outcome:
     is_solved: bool
 
 
-async def play_task(client: AsyncOpenAI, task: Task, *, rollout: int, session_id: str) -> Outcome:
+async def play_task(client: AsyncOpenAI, task: Task, *, rollout: int, session_id: str) -> RolloutOutcome:
     """Play a task to its final text, or to :data:`MAX_TURNS`."""
     messages: list[JsonObject] = [
         {"role": "system", "content": SYSTEM_PROMPT},
@@ -48,7 +48,7 @@ async def play_task(client: AsyncOpenAI, task: Task, *, rollout: int, session_id
         if not calls:
             break
         messages += [{"role": "tool", "tool_call_id": call.id, "content": run_tool(call)} for call in calls]
-    return Outcome(
+    return RolloutOutcome(
         task_id=task.id,
         rollout=rollout,
         session_id=session_id,

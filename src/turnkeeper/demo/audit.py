@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from turnkeeper.demo.evidence import Collected, EngineCall, Evidence
+from turnkeeper.demo.evidence import CollectedSession, EngineCall, Evidence
 from turnkeeper.demo.paths import (
     check_rows,
     check_tokens,
@@ -43,7 +43,7 @@ class Invariant(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
+class BrokenInvariant:
     """One broken invariant."""
 
     invariant: Invariant
@@ -69,14 +69,14 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class AuditReport:
     """The audit's result."""
 
     figures: Figures
-    violations: tuple[Violation, ...]
+    violations: tuple[BrokenInvariant, ...]
 
 
-def audit(evidence: Evidence) -> Report:
+def audit(evidence: Evidence) -> AuditReport:
     """Check a run."""
     calls = group_by_session(evidence.calls)
     samples = [(one, sample) for one in evidence.sessions for sample in one.samples]
@@ -99,50 +99,50 @@ def audit(evidence: Evidence) -> Report:
     violations = [
         *_check_played(evidence),
         *_check_accounted(figures),
-        *(Violation(invariant=Invariant.PREFIX, message=line) for line in breaks),
+        *(BrokenInvariant(invariant=Invariant.PREFIX, message=line) for line in breaks),
         *(
             line
             for (one, sample), path in zip(samples, paths, strict=True)
             for line in _check_sample(sample, one, path)
         ),
-        *(Violation(invariant=Invariant.ROWS, message=line) for checked in rows for line in checked.problems),
+        *(BrokenInvariant(invariant=Invariant.ROWS, message=line) for checked in rows for line in checked.problems),
         *_check_updated(evidence, figures),
     ]
-    return Report(figures=figures, violations=tuple(violations))
+    return AuditReport(figures=figures, violations=tuple(violations))
 
 
-def _check_played(evidence: Evidence) -> Iterator[Violation]:
+def _check_played(evidence: Evidence) -> Iterator[BrokenInvariant]:
     expected = int(evidence.run["tasks"]) * int(evidence.run["rollouts"])
     if len(evidence.outcomes) != expected:
         message = f"{expected} rollouts were asked for, {len(evidence.outcomes)} came to their end"
-        yield Violation(invariant=Invariant.PLAYED, message=message)
+        yield BrokenInvariant(invariant=Invariant.PLAYED, message=message)
     played = {outcome.session_id for outcome in evidence.outcomes}
     for one in evidence.sessions:
         if len(one.samples) != 1 or one.session_id not in played:
             message = f"session {one.session_id} gave {len(one.samples)} samples, expected exactly 1"
-            yield Violation(invariant=Invariant.PLAYED, message=message)
+            yield BrokenInvariant(invariant=Invariant.PLAYED, message=message)
     if len(evidence.sessions) != expected:
         message = f"{expected} rollouts were asked for, {len(evidence.sessions)} sessions were collected"
-        yield Violation(invariant=Invariant.PLAYED, message=message)
+        yield BrokenInvariant(invariant=Invariant.PLAYED, message=message)
 
 
-def _check_accounted(figures: Figures) -> Iterator[Violation]:
+def _check_accounted(figures: Figures) -> Iterator[BrokenInvariant]:
     kept = figures.trainable + figures.masked + figures.dropped
     if figures.sampled != kept:
         message = (
             f"the engines sampled {figures.sampled} tokens, but {figures.trainable} trainable "
             f"+ {figures.masked} masked + {figures.dropped} dropped = {kept}"
         )
-        yield Violation(invariant=Invariant.ACCOUNTED, message=message)
+        yield BrokenInvariant(invariant=Invariant.ACCOUNTED, message=message)
 
 
-def _check_sample(sample: Sample, one: Collected, path: Sequence[EngineCall]) -> Iterator[Violation]:
+def _check_sample(sample: Sample, one: CollectedSession, path: Sequence[EngineCall]) -> Iterator[BrokenInvariant]:
     for invariant, found in (
         (Invariant.TOKENS, check_tokens(sample, path)),
         (Invariant.VERSIONS, check_versions(sample, path)),
     ):
         for line in found:
-            yield Violation(invariant=invariant, message=f"session {one.session_id}: {line}")
+            yield BrokenInvariant(invariant=invariant, message=f"session {one.session_id}: {line}")
 
 
 def _list_versions(samples: Iterable[Sample]) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def _count_masked(sample: Sample) -> int:
     return sum(run["end"] - run["start"] for run in sample.metadata["turnkeeper"]["masked"])
 
 
-def _count_dropped(one: Collected) -> int:
+def _count_dropped(one: CollectedSession) -> int:
     return sum(one.info["turnkeeper"]["accounting"]["dropped"].values())
 
 
@@ -163,7 +163,7 @@ def _was_in_flight(call: EngineCall) -> bool:
     return call.is_aborted or call.is_retracted or len(set(call.versions)) > 1
 
 
-def _check_updated(evidence: Evidence, figures: Figures) -> Iterator[Violation]:
+def _check_updated(evidence: Evidence, figures: Figures) -> Iterator[BrokenInvariant]:
     problems: list[str] = []
     if len(set(evidence.run["weights"])) < 2:
         problems.append("the update went to the same weights")
@@ -171,4 +171,4 @@ def _check_updated(evidence: Evidence, figures: Figures) -> Iterator[Violation]:
         problems.append(f"samples know the versions {', '.join(figures.versions) or 'none'}, expected two")
     if not figures.in_flight_at_update:
         problems.append("no turn was in flight when the weights changed")
-    yield from (Violation(invariant=Invariant.UPDATED, message=problem) for problem in problems)
+    yield from (BrokenInvariant(invariant=Invariant.UPDATED, message=problem) for problem in problems)

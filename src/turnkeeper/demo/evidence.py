@@ -21,7 +21,7 @@ import orjson
 from numpy.typing import NDArray
 
 from turnkeeper.core.tokens import TokenIds, freeze_ids
-from turnkeeper.demo.agent import Outcome
+from turnkeeper.demo.agent import RolloutOutcome
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.fleet.route_check import PROBE_SESSION
 from turnkeeper.jsontypes import JsonObject
@@ -52,7 +52,7 @@ class EngineCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Collected:
+class CollectedSession:
     """The samples and metadata that a trainer gets of one session."""
 
     session_id: str
@@ -68,12 +68,12 @@ class Evidence:
     calls: tuple[EngineCall, ...]
     """Of all engines, each engine's in the order in which they ended; without the probes that a session server makes
     for itself, which belong to no session."""
-    sessions: tuple[Collected, ...]
-    outcomes: tuple[Outcome, ...]
+    sessions: tuple[CollectedSession, ...]
+    outcomes: tuple[RolloutOutcome, ...]
     run: JsonObject
 
 
-def write_outcomes(folder: Path, outcomes: Sequence[Outcome]) -> None:
+def write_outcomes(folder: Path, outcomes: Sequence[RolloutOutcome]) -> None:
     """Write how the rollouts ended, a line each."""
     (folder / "outcomes.jsonl").write_bytes(b"".join(orjson.dumps(asdict(one)) + b"\n" for one in outcomes))
 
@@ -102,7 +102,7 @@ def read_evidence(folder: Path) -> Evidence:
             if call.session_id != PROBE_SESSION
         ),
         sessions=tuple(_read_session(path) for path in sorted((folder / "sessions").glob("*.json"))),
-        outcomes=tuple(Outcome(**line) for line in _read_lines(folder / "outcomes.jsonl")),
+        outcomes=tuple(RolloutOutcome(**line) for line in _read_lines(folder / "outcomes.jsonl")),
         run=orjson.loads((folder / "run.json").read_bytes()),
     )
 
@@ -131,9 +131,9 @@ def parse_call(line: JsonObject) -> EngineCall:
     )
 
 
-def _read_session(path: Path) -> Collected:
+def _read_session(path: Path) -> CollectedSession:
     payload = path.parent.with_name("samples") / f"{path.stem}.safetensors"
-    return Collected(
+    return CollectedSession(
         session_id=path.stem,
         samples=tuple(decode_samples(payload.read_bytes()).samples),
         info=orjson.loads(path.read_bytes()),

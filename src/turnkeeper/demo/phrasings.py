@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Operation(StrEnum):
+class Arithmetic(StrEnum):
     """The sign of a calculator step."""
 
     ADD = "+"
@@ -28,11 +28,11 @@ class Operation(StrEnum):
 class Phrasings:
     """One set of sentences."""
 
-    nouns: Mapping[Operation, tuple[str, ...]]
+    nouns: Mapping[Arithmetic, tuple[str, ...]]
     """Noun phrases of one step, for ``{np}``."""
-    orders: Mapping[Operation, tuple[str, ...]]
+    orders: Mapping[Arithmetic, tuple[str, ...]]
     """Instructions of one step, for ``{imp}``."""
-    follow_ups: Mapping[Operation, tuple[str, ...]]
+    follow_ups: Mapping[Arithmetic, tuple[str, ...]]
     """Instructions on the result of the step before, for ``{then}``."""
     frames: tuple[str, ...]
     """Questions of one step."""
@@ -42,26 +42,26 @@ class Phrasings:
 
 HELD_OUT = Phrasings(
     nouns={
-        Operation.ADD: ("the total of {a} plus {b}", "the result of {a} plus {b}", "{a} together with {b}"),
-        Operation.SUBTRACT: (
+        Arithmetic.ADD: ("the total of {a} plus {b}", "the result of {a} plus {b}", "{a} together with {b}"),
+        Arithmetic.SUBTRACT: (
             "the difference of {a} less {b}",
             "the result of {a} minus {b}",
             "{a} with {b} taken away",
         ),
-        Operation.MULTIPLY: ("the product of {a} times {b}", "the result of {a} times {b}", "{a} multiplied with {b}"),
-        Operation.DIVIDE: ("the quotient of {a} over {b}", "the result of {a} divided by {b}", "{a} split among {b}"),
+        Arithmetic.MULTIPLY: ("the product of {a} times {b}", "the result of {a} times {b}", "{a} multiplied with {b}"),
+        Arithmetic.DIVIDE: ("the quotient of {a} over {b}", "the result of {a} divided by {b}", "{a} split among {b}"),
     },
     orders={
-        Operation.ADD: ("take {a} and add {b} to it", "find {a} plus {b}", "start at {a} and add {b}"),
-        Operation.SUBTRACT: ("take {a} and take away {b}", "find {a} minus {b}", "start at {a} and subtract {b}"),
-        Operation.MULTIPLY: ("multiply {a} with {b}", "find {a} times {b}", "take {a} and scale it by {b}"),
-        Operation.DIVIDE: ("split {a} into {b} parts", "find {a} over {b}", "take {a} and share it among {b}"),
+        Arithmetic.ADD: ("take {a} and add {b} to it", "find {a} plus {b}", "start at {a} and add {b}"),
+        Arithmetic.SUBTRACT: ("take {a} and take away {b}", "find {a} minus {b}", "start at {a} and subtract {b}"),
+        Arithmetic.MULTIPLY: ("multiply {a} with {b}", "find {a} times {b}", "take {a} and scale it by {b}"),
+        Arithmetic.DIVIDE: ("split {a} into {b} parts", "find {a} over {b}", "take {a} and share it among {b}"),
     },
     follow_ups={
-        Operation.ADD: ("increase that by {c}", "add {c} more to the result", "take the result plus {c}"),
-        Operation.SUBTRACT: ("reduce that by {c}", "take {c} off the result", "take the result minus {c}"),
-        Operation.MULTIPLY: ("scale that by {c}", "multiply what you get by {c}", "take the result times {c}"),
-        Operation.DIVIDE: ("split it into {c} parts", "share that among {c}", "take the result over {c}"),
+        Arithmetic.ADD: ("increase that by {c}", "add {c} more to the result", "take the result plus {c}"),
+        Arithmetic.SUBTRACT: ("reduce that by {c}", "take {c} off the result", "take the result minus {c}"),
+        Arithmetic.MULTIPLY: ("scale that by {c}", "multiply what you get by {c}", "take the result times {c}"),
+        Arithmetic.DIVIDE: ("split it into {c} parts", "share that among {c}", "take the result over {c}"),
     },
     frames=(
         "Could you tell me {np}?",

@@ -5,10 +5,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from turnkeeper.demo.audit import Report
+from turnkeeper.demo.audit import AuditReport
 
 
-def print_report(console: Console, report: Report, *, folder: Path, mode: str, seconds: float) -> None:
+def print_report(console: Console, report: AuditReport, *, folder: Path, mode: str, seconds: float) -> None:
     """Print the table, then each violation, then how to open the samples."""
     console.print(_build_table(report, mode=mode, seconds=seconds))
     for violation in report.violations:
@@ -19,7 +19,7 @@ def print_report(console: Console, report: Report, *, folder: Path, mode: str, s
     console.print(f"check this run again: turnkeeper demo --audit {folder}", highlight=False, soft_wrap=True)
 
 
-def _build_table(report: Report, *, mode: str, seconds: float) -> Table:
+def _build_table(report: AuditReport, *, mode: str, seconds: float) -> Table:
     """Each figure with the party that it was counted from."""
     figures = report.figures
     table = Table(title=f"pause mode {mode}: {'failed' if report.violations else 'all invariants hold'}")

@@ -12,12 +12,12 @@ from rich.progress import Progress
 
 from turnkeeper.choices import PauseMode
 from turnkeeper.client import SessionClient, SessionHandle
-from turnkeeper.demo.agent import Outcome, play_task
-from turnkeeper.demo.audit import Report, audit
+from turnkeeper.demo.agent import RolloutOutcome, play_task
+from turnkeeper.demo.audit import AuditReport, audit
 from turnkeeper.demo.evidence import read_evidence, write_outcomes, write_session
 from turnkeeper.demo.stack import Stack, running_stack
 from turnkeeper.demo.tasks import Task, held_out_tasks
-from turnkeeper.demo.trainer import Trainer
+from turnkeeper.demo.trainer import DemoTrainer
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.tiny.checkpoint import derive_weights, read_weights, write_checkpoint
 
@@ -41,7 +41,7 @@ class DemoOptions:
 class DemoResult:
     """The result of a run."""
 
-    report: Report
+    report: AuditReport
     seconds: float
 
 
@@ -55,7 +55,7 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
     options.folder.mkdir(parents=True, exist_ok=True)
     checkpoints = _write_checkpoints(options.folder)
     async with running_stack(options.folder, mode=options.mode, checkpoint=checkpoints[0]) as stack:
-        trainer = Trainer(stack, options.mode, checkpoints[1], rollouts=options.tasks * options.rollouts)
+        trainer = DemoTrainer(stack, options.mode, checkpoints[1], rollouts=options.tasks * options.rollouts)
         outcomes = await _play_all(options, stack, trainer, progress)
     seconds = time.monotonic() - started
     write_outcomes(options.folder, outcomes)
@@ -86,11 +86,13 @@ def _write_run(options: DemoOptions, checkpoints: tuple[Path, Path], seconds: fl
     (options.folder / "run.json").write_bytes(orjson.dumps(run))
 
 
-async def _play_all(options: DemoOptions, stack: Stack, trainer: Trainer, progress: Progress) -> list[Outcome]:
+async def _play_all(
+    options: DemoOptions, stack: Stack, trainer: DemoTrainer, progress: Progress
+) -> list[RolloutOutcome]:
     tasks = [task for task in held_out_tasks(options.tasks, options.seed) for _ in range(options.rollouts)]
     bar = progress.add_task(f"{options.mode.value}: rollouts", total=len(tasks))
     places = asyncio.Semaphore(CONCURRENCY)
-    outcomes: list[Outcome] = []
+    outcomes: list[RolloutOutcome] = []
 
     async def play(index: int, task: Task) -> None:
         async with places, client.session() as session:

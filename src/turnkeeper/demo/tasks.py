@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from turnkeeper.demo.phrasings import HELD_OUT, Operation, Phrasings
+from turnkeeper.demo.phrasings import HELD_OUT, Arithmetic, Phrasings
 from turnkeeper.jsontypes import JsonObject
 
 SYSTEM_PROMPT = "You are a careful assistant. Use the calculator for every step, then give the answer."
@@ -147,7 +147,7 @@ def _render_number(value: Fraction) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
     left: int
-    operation: Operation
+    operation: Arithmetic
     right: int
 
     @property
@@ -172,12 +172,12 @@ def _draw_task(rng: random.Random, side: TaskSide, *, task_id: str) -> Task:
 
 
 def _draw_first_step(rng: random.Random, *, is_held_out: bool) -> _Step:
-    operation = rng.choice(tuple(Operation))
+    operation = rng.choice(tuple(Arithmetic))
     while True:
-        left, right = _draw_number(rng, 3), _draw_number(rng, 2 if operation is Operation.MULTIPLY else 3)
-        if operation is Operation.DIVIDE:  # that it comes out even
+        left, right = _draw_number(rng, 3), _draw_number(rng, 2 if operation is Arithmetic.MULTIPLY else 3)
+        if operation is Arithmetic.DIVIDE:  # that it comes out even
             left, right = max(2, right % 100) * (left % 100 or 1), max(2, right % 100)
-        if operation is Operation.SUBTRACT:
+        if operation is Arithmetic.SUBTRACT:
             left, right = max(left, right), min(left, right)
         if left <= 999 and is_held_out_pair(left, right) == is_held_out:
             return _Step(left=left, operation=operation, right=right)
@@ -185,13 +185,13 @@ def _draw_first_step(rng: random.Random, *, is_held_out: bool) -> _Step:
 
 def _draw_second_step(rng: random.Random, left: int, *, is_held_out: bool) -> _Step:
     while True:
-        operation = rng.choice(tuple(Operation))
-        right = _draw_number(rng, 3 if operation is Operation.ADD else 2)
-        if operation is Operation.DIVIDE and (right == 1 or left % right):
+        operation = rng.choice(tuple(Arithmetic))
+        right = _draw_number(rng, 3 if operation is Arithmetic.ADD else 2)
+        if operation is Arithmetic.DIVIDE and (right == 1 or left % right):
             continue
-        if operation is Operation.SUBTRACT and right > left:
+        if operation is Arithmetic.SUBTRACT and right > left:
             continue
-        if operation is Operation.MULTIPLY and left * right > MAX_RESULT:
+        if operation is Arithmetic.MULTIPLY and left * right > MAX_RESULT:
             continue
         if is_held_out_pair(left, right) == is_held_out:
             return _Step(left=left, operation=operation, right=right)

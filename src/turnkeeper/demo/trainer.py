@@ -28,7 +28,7 @@ LOOK_INTERVAL_S = 0.01
 NEW_VERSION = "1"
 
 
-class Trainer:
+class DemoTrainer:
     """Updates all engines once, in the run's pause mode."""
 
     def __init__(self, stack: Stack, mode: PauseMode, checkpoint: Path, *, rollouts: int) -> None:

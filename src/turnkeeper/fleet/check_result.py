@@ -23,7 +23,7 @@ class RouteState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
+class RouteCheckResult:
     """The result of the check of one route."""
 
     state: RouteState
@@ -37,29 +37,31 @@ class CheckResult:
     """The number of tokens that the engine sampled for the check."""
 
 
-UNCHECKED = CheckResult(state=RouteState.UNCHECKED)
+UNCHECKED = RouteCheckResult(state=RouteState.UNCHECKED)
 """The result before the first check."""
 
 
-def classify_error(error: TurnkeeperError, on_bad_rows: OnBadRows = OnBadRows.FAIL) -> CheckResult:
+def classify_error(error: TurnkeeperError, on_bad_rows: OnBadRows = OnBadRows.FAIL) -> RouteCheckResult:
     """Make the check result of a probe that failed."""
     status = error.facts.get("engine_status")
     if isinstance(error, EngineProtocolError):
         is_about_rows = "fault" in error.facts
         is_fatal = error.facts.get("fault") == FOREIGN or not (is_about_rows and on_bad_rows is OnBadRows.MASK)
-        return CheckResult(state=RouteState.UNFIT, reason=str(error), is_fatal=is_fatal, is_about_rows=is_about_rows)
+        return RouteCheckResult(
+            state=RouteState.UNFIT, reason=str(error), is_fatal=is_fatal, is_about_rows=is_about_rows
+        )
     if status in (429, 503) or isinstance(error, EngineTimeoutError) or (type(error) is EngineError and status is None):
-        return CheckResult(state=RouteState.UNCHECKED, reason=str(error))
+        return RouteCheckResult(state=RouteState.UNCHECKED, reason=str(error))
     if "bootstrap room" in error.message:
         reason = (
             f"this is one half of a prefill/decode pair, which answers no request by itself ({error.message}); "
             "--backend-url has to name the router in front of the pair"
         )
-        return CheckResult(state=RouteState.UNFIT, reason=reason, is_fatal=True)
-    return CheckResult(state=RouteState.UNFIT, reason=str(error))  # the engine refuses turns itself
+        return RouteCheckResult(state=RouteState.UNFIT, reason=reason, is_fatal=True)
+    return RouteCheckResult(state=RouteState.UNFIT, reason=str(error))  # the engine refuses turns itself
 
 
-def describe_missing_adapter(url: str, lora_name: str, result: CheckResult) -> CheckResult:
+def describe_missing_adapter(url: str, lora_name: str, result: RouteCheckResult) -> RouteCheckResult:
     """Make the check result of a route whose engine does not list the LoRA adapter.
 
     Turns are tried all the same: a trainer may load the adapter with its first weight update, and an engine without it
@@ -73,7 +75,7 @@ def describe_missing_adapter(url: str, lora_name: str, result: CheckResult) -> C
     return replace(result, state=RouteState.UNFIT, reason=reason)
 
 
-def describe_fault(url: str, problem: str, results: dict[str, CheckResult], *, name: str) -> str:
+def describe_fault(url: str, problem: str, results: dict[str, RouteCheckResult], *, name: str) -> str:
     """Say in one sentence what is at fault, the router or the engine behind it.
 
     Args:
@@ -94,7 +96,7 @@ def describe_fault(url: str, problem: str, results: dict[str, CheckResult], *, n
     return f"the worker {worker} behind {url} is at fault: {result.reason}"
 
 
-def describe_pair_fault(status: EngineStatus, result: CheckResult, *, name: str) -> str:
+def describe_pair_fault(status: EngineStatus, result: RouteCheckResult, *, name: str) -> str:
     """Say in one sentence what is at fault behind prefill and decode workers; an empty name stands for no router."""
     if not result.is_about_rows:
         router = f"the router at {status.url} ({name}) in front of prefill and decode workers"

@@ -29,7 +29,7 @@ from turnkeeper.engines.engine import (
     RelayRequest,
 )
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.fleet.check_result import UNCHECKED, CheckResult, RouteState
+from turnkeeper.fleet.check_result import UNCHECKED, RouteCheckResult, RouteState
 from turnkeeper.fleet.route_check import RouteStatus
 from turnkeeper.generation.gate import Gate
 
@@ -56,7 +56,7 @@ class Route:
     """The route to one URL, with its newest status and check result."""
 
     url: str
-    result: CheckResult = UNCHECKED
+    result: RouteCheckResult = UNCHECKED
     status: EngineStatus | None = None
     """The newest status of the engine or router at the URL; None before the first."""
     checked_at: float | None = None
@@ -81,7 +81,7 @@ class RouteChecker:
         clock: Clock,
         check: CheckRoute,
         times: RouteTimes | None = None,
-        on_result: Callable[[CheckResult], object] = lambda _: None,
+        on_result: Callable[[RouteCheckResult], object] = lambda _: None,
     ) -> None:
         """Check these routes; nothing is called before `run`.
 
@@ -156,7 +156,7 @@ class RouteChecker:
             await asyncio.gather(check, pause, return_exceptions=True)
             route.settled.set()
 
-    def _note_result(self, route: Route, result: CheckResult) -> None:
+    def _note_result(self, route: Route, result: RouteCheckResult) -> None:
         before, route.result = route.result, result
         self._on_result(result)
         if result.state is RouteState.UNFIT and result.reason != before.reason:

@@ -30,7 +30,7 @@ from turnkeeper.engines.sglang.chat import SHORT_CALL_TIMEOUT_S, read_workers
 from turnkeeper.errors import EngineError, EngineProtocolError, TurnkeeperError
 from turnkeeper.fleet.check_result import (
     FOREIGN,
-    CheckResult,
+    RouteCheckResult,
     RouteState,
     classify_error,
     describe_fault,
@@ -94,7 +94,7 @@ class RouteStatus:
     """The status of the engine or router at a URL, and the result of the check of its route."""
 
     engine: EngineStatus
-    result: CheckResult
+    result: RouteCheckResult
 
 
 class _ProbeCalls:
@@ -166,7 +166,7 @@ def measure_likeness(one_RLK: NDArray[np.unsignedinteger], other_RLK: NDArray[np
 
 async def probe_route(
     engine: Engine, requirements: RouteRequirements, *, is_disaggregated: bool = False, timeout_s: float = 30.0
-) -> CheckResult:
+) -> RouteCheckResult:
     """Check a route by short generations. It stays unchecked where the engine is not there, is busy or does not answer.
 
     Args:
@@ -184,10 +184,10 @@ async def probe_route(
     except TimeoutError:
         await calls.abort()
         reason = f"a generation of {_SAMPLED} tokens gave no answer within {timeout_s:g} s"
-        return CheckResult(state=RouteState.UNCHECKED, reason=reason, sampled_tokens=calls.sampled_tokens)
+        return RouteCheckResult(state=RouteState.UNCHECKED, reason=reason, sampled_tokens=calls.sampled_tokens)
     except TurnkeeperError as error:
         return replace(classify_error(error, requirements.on_bad_rows), sampled_tokens=calls.sampled_tokens)
-    return CheckResult(state=RouteState.SOUND, sampled_tokens=calls.sampled_tokens)
+    return RouteCheckResult(state=RouteState.SOUND, sampled_tokens=calls.sampled_tokens)
 
 
 async def check_route(
@@ -211,7 +211,7 @@ async def check_route(
     engine = connect(url)
     status = (await engine.fetch_status())[0]
     if status.state is not EngineState.SERVING:
-        return RouteStatus(engine=status, result=CheckResult(state=RouteState.UNCHECKED, reason=status.error))
+        return RouteStatus(engine=status, result=RouteCheckResult(state=RouteState.UNCHECKED, reason=status.error))
     result = await probe_route(engine, requirements, is_disaggregated=status.is_disaggregated, timeout_s=timeout_s)
     if requirements.lora_name is not None and result.state is not RouteState.UNCHECKED:
         adapters = await list_models(status.workers[0] if status.workers else url, client)
@@ -223,7 +223,7 @@ async def check_route(
     if status.is_disaggregated:  # neither half of a pair answers by itself
         reason = describe_pair_fault(status, result, name=name)
         return RouteStatus(engine=status, result=replace(result, reason=reason))
-    results: dict[str, CheckResult] = {}
+    results: dict[str, RouteCheckResult] = {}
     for worker in status.workers[:_WORKERS_PROBED]:
         results[worker] = await probe_route(connect(worker), requirements, timeout_s=timeout_s)
         if results[worker].state is RouteState.SOUND:

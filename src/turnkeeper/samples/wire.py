@@ -47,7 +47,7 @@ class EmptyReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class WireField:
     """One row of the wire contract."""
 
     name: str
@@ -63,68 +63,74 @@ class Field:
     """True when a linear session leaves the field out where it is null, as the trainer radixark/miles does."""
 
 
-FIELDS: tuple[Field, ...] = (
-    Field(name="tokens", dtype=np.dtype("<i8"), shape="[T]", null="", meaning="First prompt, completions and prompts."),
-    Field(name="response", dtype=None, shape="string", null="", meaning="The last R tokens, decoded piece by piece."),
-    Field(name="response_length", dtype=None, shape="integer", null="", meaning="R = T - length of the first prompt."),
-    Field(name="loss_mask", dtype=np.dtype("|u1"), shape="[R]", null="", meaning="1 on sampled tokens that train."),
-    Field(
+FIELDS: tuple[WireField, ...] = (
+    WireField(
+        name="tokens", dtype=np.dtype("<i8"), shape="[T]", null="", meaning="First prompt, completions and prompts."
+    ),
+    WireField(
+        name="response", dtype=None, shape="string", null="", meaning="The last R tokens, decoded piece by piece."
+    ),
+    WireField(
+        name="response_length", dtype=None, shape="integer", null="", meaning="R = T - length of the first prompt."
+    ),
+    WireField(name="loss_mask", dtype=np.dtype("|u1"), shape="[R]", null="", meaning="1 on sampled tokens that train."),
+    WireField(
         name="rollout_log_probs",
         dtype=np.dtype("<f8"),
         shape="[R]",
         null="",
         meaning="Log probability at sampling; 0.0 on tokens not sampled.",
     ),
-    Field(
+    WireField(
         name="rollout_routed_experts",
         dtype=np.dtype("<i4"),
         shape="[T-1, layers, topk]",
         null="no routing replay",
         meaning="Row i: the experts of token i as input.",
     ),
-    Field(
+    WireField(
         name="rollout_indexer_topk",
         dtype=np.dtype("<i4"),
         shape="[T-1, layers, topk]",
         null="no indexer replay",
         meaning="Sparse-attention choices, as the engine sent them.",
     ),
-    Field(
+    WireField(
         name="status",
         dtype=None,
         shape="pending|completed|truncated|aborted|failed",
         null="",
         meaning="How the path ended.",
     ),
-    Field(
+    WireField(
         name="weight_versions",
         dtype=None,
         shape="list of strings",
         null="",
         meaning="The engine's version at the end of each turn that has one, in order.",
     ),
-    Field(
+    WireField(
         name="prefix_cache_info",
         dtype=None,
         shape="{cached_tokens, total_prompt_tokens}",
         null="",
         meaning="Prefix cache use, summed over the turns.",
     ),
-    Field(
+    WireField(
         name="spec_info",
         dtype=None,
         shape="{spec_accept_token_num, spec_draft_token_num, spec_verify_ct, completion_token_num}",
         null="",
         meaning="Speculative decoding counters, summed; zeros without.",
     ),
-    Field(
+    WireField(
         name="metadata",
         dtype=None,
         shape="object",
         null="",
         meaning="lifecycle, messages, leaf, ...; everything of turnkeeper's own under `turnkeeper`.",
     ),
-    Field(
+    WireField(
         name="reward",
         dtype=None,
         shape="number or object",

@@ -13,7 +13,7 @@ from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.engines import Engine, EngineClient, build_parser
 from turnkeeper.fleet import EngineMonitor
-from turnkeeper.fleet.check_result import CheckResult
+from turnkeeper.fleet.check_result import RouteCheckResult
 from turnkeeper.fleet.connect import WrapEngine
 from turnkeeper.fleet.controller import EngineController
 from turnkeeper.fleet.route import CheckRoute, RouteChecker
@@ -359,7 +359,7 @@ def _build_backend(
 
 
 def _build_routes(base: _Base, check: CheckRoute) -> RouteChecker:
-    def count_tokens(result: CheckResult) -> None:
+    def count_tokens(result: RouteCheckResult) -> None:
         base.metrics.count("turnkeeper_probe_tokens", result.sampled_tokens)
 
     urls = base.config.engine.backend_url

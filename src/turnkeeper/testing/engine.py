@@ -30,8 +30,8 @@ from turnkeeper.testing.script import (
     DEFAULT_STOP_ID,
     MoeShape,
     Phase,
-    Sampled,
     ScriptedReply,
+    ScriptedTokens,
     build_chat_reply,
     build_meta,
     build_sampled,
@@ -75,7 +75,7 @@ class _InFlight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """One HTTP answer, with the fault that cuts it short."""
 
     status: int = 200
@@ -141,7 +141,7 @@ class ScriptedEngine:
         self._in_flight: list[_InFlight] = []
         self._running = asyncio.Event()
         self._running.set()
-        self._control: dict[tuple[str, str], Callable[[JsonObject], Answer]] = {
+        self._control: dict[tuple[str, str], Callable[[JsonObject], HttpAnswer]] = {
             ("POST", "/abort_request"): self._on_abort,
             ("POST", "/pause_generation"): self._on_pause,
             ("POST", "/continue_generation"): self._on_continue,
@@ -202,7 +202,7 @@ class ScriptedEngine:
         if self.on_request is not None:
             self.on_request(request)
         if self.authorization not in (None, request.header("authorization")):
-            answer = Answer(status=401, body=b'{"error":"Unauthorized"}')
+            answer = HttpAnswer(status=401, body=b'{"error":"Unauthorized"}')
         elif request.method == "POST" and self.is_generation(request.path):
             answer = await self._generate(request, receive)
         else:
@@ -213,16 +213,16 @@ class ScriptedEngine:
         """True if a route takes an entry of the script."""
         return path in (wire.CHAT, wire.GENERATE)
 
-    def answer_control(self, request: RecordedRequest) -> Answer:
+    def answer_control(self, request: RecordedRequest) -> HttpAnswer:
         """The answer of any other route."""
         if given := self.control_answers.get(request.path):
-            return Answer(status=given[0], body=given[1])
+            return HttpAnswer(status=given[0], body=given[1])
         handler = self._control.get((request.method, request.path))
         if handler is None or (request.path == "/ready" and not self.has_ready_route):
-            return Answer(status=404, body=b'{"detail":"Not Found"}')
+            return HttpAnswer(status=404, body=b'{"detail":"Not Found"}')
         return handler(request.json)
 
-    async def _generate(self, request: RecordedRequest, receive: Callable[[], Awaitable[Any]]) -> Answer:
+    async def _generate(self, request: RecordedRequest, receive: Callable[[], Awaitable[Any]]) -> HttpAnswer:
         is_probe = str(request.json.get("rid") or request.header("x-smg-routing-key")).startswith(PROBE_SESSION)
         async with self._arrived:
             recorded = self.probes if is_probe else self.generations
@@ -248,12 +248,12 @@ class ScriptedEngine:
             return self.script.pop(0)
         return self.default if isinstance(self.default, ScriptedReply) else self.default(request)
 
-    def refuse(self, request: RecordedRequest, asked: JsonObject) -> Answer | None:
+    def refuse(self, request: RecordedRequest, asked: JsonObject) -> HttpAnswer | None:
         """The answer to a call that cannot be served; None for one that can."""
         problem = self.find_problem(asked)
         if problem is None:
             return None
-        return Answer(status=400, body=orjson.dumps(wire.build_error(request.path, problem)))
+        return HttpAnswer(status=400, body=orjson.dumps(wire.build_error(request.path, problem)))
 
     def find_problem(self, body: JsonObject) -> str | None:
         """Why a generate call is refused with a 400; None when it is not."""
@@ -289,11 +289,11 @@ class ScriptedEngine:
         *,
         number: int,
         is_aborted: bool,
-    ) -> Answer:
+    ) -> HttpAnswer:
         headers = tuple(reply.headers.items())
         if reply.body is not None or reply.status != 200:
             raw = b'{"error":{"message":"scripted"}}' if reply.body is None else reply.body
-            return Answer(status=reply.status, body=raw, headers=headers, fault=reply.fault)
+            return HttpAnswer(status=reply.status, body=raw, headers=headers, fault=reply.fault)
         text = reply.text if reply.text is not None else f"reply {number}"
         sampled = build_sampled(reply, text=text, encode=self._encode, stop_id=self._stop_id, is_aborted=is_aborted)
         meta = build_meta(asked, reply, sampled, rid=rid, version=self.weight_version, moe=self.moe)
@@ -303,8 +303,8 @@ class ScriptedEngine:
             reply.edit(value)
         stream = self.stream(request, value, reply.chunk_ids)
         if stream is not None:
-            return Answer(body=stream, headers=(("content-type", "text/event-stream"), *headers), fault=reply.fault)
-        return Answer(body=dump_reply(value), headers=headers, fault=reply.fault)
+            return HttpAnswer(body=stream, headers=(("content-type", "text/event-stream"), *headers), fault=reply.fault)
+        return HttpAnswer(body=dump_reply(value), headers=headers, fault=reply.fault)
 
     def read_asked(self, request: RecordedRequest) -> JsonObject:
         """The call under SGLang's names: ``input_ids``, ``rid``, ``return_routed_experts``, ...
@@ -323,7 +323,12 @@ class ScriptedEngine:
         return build_stream(value, chunk_ids, is_incremental=self.is_incremental)
 
     def render(
-        self, request: RecordedRequest, asked: JsonObject, reply: ScriptedReply, sampled: Sampled, meta: JsonObject
+        self,
+        request: RecordedRequest,
+        asked: JsonObject,
+        reply: ScriptedReply,
+        sampled: ScriptedTokens,
+        meta: JsonObject,
     ) -> JsonObject:
         """The reply's body, as the route that was called spells it."""
         text = reply.text or ""
@@ -333,29 +338,29 @@ class ScriptedEngine:
 
     # Control routes: what they do to the script's state, and what SGLang answers.
 
-    def _on_abort(self, body: JsonObject) -> Answer:
+    def _on_abort(self, body: JsonObject) -> HttpAnswer:
         self.abort(None if body.get("abort_all") else str(body.get("rid", "")))
-        return Answer()
+        return HttpAnswer()
 
-    def _on_pause(self, body: JsonObject) -> Answer:
+    def _on_pause(self, body: JsonObject) -> HttpAnswer:
         self.pause(str(body.get("mode", "abort")))
-        return Answer(body=b'{"status":"ok","message":"Generation paused."}')
+        return HttpAnswer(body=b'{"status":"ok","message":"Generation paused."}')
 
-    def _on_continue(self, body: JsonObject) -> Answer:
+    def _on_continue(self, body: JsonObject) -> HttpAnswer:
         self.resume()
-        return Answer(body=b'{"status":"ok","message":"Generation continued."}')
+        return HttpAnswer(body=b'{"status":"ok","message":"Generation continued."}')
 
-    def _on_flush(self, body: JsonObject) -> Answer:
+    def _on_flush(self, body: JsonObject) -> HttpAnswer:
         is_idle = not self._in_flight or self.is_paused
-        return Answer(status=200 if is_idle else 400, body=b"Cache flushed." if is_idle else b"Not idle.")
+        return HttpAnswer(status=200 if is_idle else 400, body=b"Cache flushed." if is_idle else b"Not idle.")
 
-    def _on_update(self, body: JsonObject) -> Answer:
+    def _on_update(self, body: JsonObject) -> HttpAnswer:
         self._set_version(body.get("weight_version"), aborts=bool(body.get("abort_all_requests", False)))
-        return Answer(body=b'{"success":true,"message":"Succeeded to update model weights."}')
+        return HttpAnswer(body=b'{"success":true,"message":"Succeeded to update model weights."}')
 
-    def _on_version(self, body: JsonObject) -> Answer:
+    def _on_version(self, body: JsonObject) -> HttpAnswer:
         self._set_version(body.get("new_version"), aborts=bool(body.get("abort_all_requests", True)))
-        return Answer(body=b'{"success":true}')
+        return HttpAnswer(body=b'{"success":true}')
 
     def _set_version(self, label: object, *, aborts: bool) -> None:
         if aborts:
@@ -363,18 +368,18 @@ class ScriptedEngine:
         if label is not None:
             self.weight_version = str(label)
 
-    def _on_memory(self, body: JsonObject) -> Answer:
-        return Answer(status=400 if self._in_flight else 200)
+    def _on_memory(self, body: JsonObject) -> HttpAnswer:
+        return HttpAnswer(status=400 if self._in_flight else 200)
 
-    def _on_info(self, body: JsonObject) -> Answer:
+    def _on_info(self, body: JsonObject) -> HttpAnswer:
         info = {"model_path": "scripted", "weight_version": self.weight_version, "context_length": self.context_length}
-        return Answer(body=orjson.dumps(info))
+        return HttpAnswer(body=orjson.dumps(info))
 
-    def _on_ready(self, body: JsonObject) -> Answer:
-        return Answer(status=503 if self.is_paused else 200)
+    def _on_ready(self, body: JsonObject) -> HttpAnswer:
+        return HttpAnswer(status=503 if self.is_paused else 200)
 
-    def _on_models(self, body: JsonObject) -> Answer:
-        return Answer(body=b'{"object":"list","data":[{"id":"scripted","object":"model"}]}')
+    def _on_models(self, body: JsonObject) -> HttpAnswer:
+        return HttpAnswer(body=b'{"object":"list","data":[{"id":"scripted","object":"model"}]}')
 
 
 async def _wait_either(first: asyncio.Event, second: asyncio.Event) -> bool:
@@ -418,7 +423,7 @@ async def read_request(scope: Any, receive: Callable[[], Awaitable[Any]]) -> Rec
     )
 
 
-async def send_answer(answer: Answer, send: Callable[[Any], Awaitable[None]]) -> None:
+async def send_answer(answer: HttpAnswer, send: Callable[[Any], Awaitable[None]]) -> None:
     """Send an answer, as far as its fault lets it."""
     if answer.fault is Phase.HEADERS:
         _cut_connection(send)

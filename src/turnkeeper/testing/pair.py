@@ -23,7 +23,14 @@ import pybase64
 from numpy.typing import NDArray
 
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.testing.engine import Answer, RecordedRequest, ScriptedEngine, read_request, send_answer, serve_lifespan
+from turnkeeper.testing.engine import (
+    HttpAnswer,
+    RecordedRequest,
+    ScriptedEngine,
+    read_request,
+    send_answer,
+    serve_lifespan,
+)
 from turnkeeper.testing.script import MoeShape, ScriptedReply
 from turnkeeper.tiny.wire import CHAT, GENERATE, encode_rows
 
@@ -92,24 +99,24 @@ class PairRouter:
         self.requests.append(request)
         await send_answer(await self._answer(request), send)
 
-    async def _answer(self, request: RecordedRequest) -> Answer:
+    async def _answer(self, request: RecordedRequest) -> HttpAnswer:
         if request.path == "/workers":
             roles = zip(("prefill", "decode"), self._urls, strict=True)
             workers = [{"url": url, "worker_type": role, "is_healthy": True} for role, url in roles]
-            return Answer(body=orjson.dumps({"workers": workers, "total": 2}))
+            return HttpAnswer(body=orjson.dumps({"workers": workers, "total": 2}))
         if request.path not in ROUTES:
-            return Answer(status=404, body=b"")
+            return HttpAnswer(status=404, body=b"")
         body = orjson.dumps({**request.json, _ROOM: len(self.requests)})
         headers = {"content-type": "application/json", "x-smg-routing-key": request.header("x-smg-routing-key") or ""}
         async with aiohttp.ClientSession(headers=headers) as session:
             replies = await asyncio.gather(*(self._post(session, url + request.path, body) for url in self._urls))
         return self._join(request, replies)
 
-    async def _post(self, session: aiohttp.ClientSession, url: str, body: bytes) -> Answer:
+    async def _post(self, session: aiohttp.ClientSession, url: str, body: bytes) -> HttpAnswer:
         async with session.post(url, data=body) as response:
-            return Answer(status=response.status, body=await response.read())
+            return HttpAnswer(status=response.status, body=await response.read())
 
-    def _join(self, request: RecordedRequest, replies: Sequence[Answer]) -> Answer:
+    def _join(self, request: RecordedRequest, replies: Sequence[HttpAnswer]) -> HttpAnswer:
         """The decode worker's answer, with the prefill worker's rows before its own where this router joins them."""
         is_plain = all(reply.status == 200 for reply in replies) and not request.json.get("stream")
         if request.path not in self._joins or self._moe is None or not is_plain:
@@ -120,7 +127,7 @@ class PairRouter:
             before, after = (read_rows(meta["routed_experts"], self._moe) for meta in (ours, theirs))
             count = max(0, len(request.json["input_ids"]) - request.json.get("routed_experts_start_len", 0))
             theirs["routed_experts"] = encode_rows(np.concatenate([before[:count], after[count:]]))
-        return Answer(body=orjson.dumps(second))
+        return HttpAnswer(body=orjson.dumps(second))
 
 
 def find_meta(reply: JsonObject) -> JsonObject:

@@ -101,7 +101,7 @@ class MoeShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
+class ScriptedTokens:
     """The ids of one answer, and how it ended."""
 
     ids: tuple[int, ...]
@@ -113,16 +113,16 @@ class Sampled:
 
 def build_sampled(
     reply: ScriptedReply, *, text: str, encode: Callable[[str], Sequence[int]] | None, stop_id: int, is_aborted: bool
-) -> Sampled:
+) -> ScriptedTokens:
     """The ids that a reply stands for, cut where an abort found them."""
     ids = tuple(reply.ids) if reply.ids is not None else (*_make_ids(text, encode), stop_id)
     logprobs = (
         tuple(reply.logprobs) if reply.logprobs is not None else tuple(-0.125 * (1 + i % 8) for i in range(len(ids)))
     )
     if not is_aborted:
-        return Sampled(ids=ids, logprobs=logprobs, finish_reason=reply.finish_reason)
+        return ScriptedTokens(ids=ids, logprobs=logprobs, finish_reason=reply.finish_reason)
     count = reply.partial or 0
-    return Sampled(
+    return ScriptedTokens(
         ids=ids[:count], logprobs=logprobs[:count], finish_reason="abort", is_waiting_abort=reply.partial is None
     )
 
@@ -132,7 +132,7 @@ def _make_ids(text: str, encode: Callable[[str], Sequence[int]] | None) -> Seque
 
 
 def build_meta(
-    request: JsonObject, reply: ScriptedReply, sampled: Sampled, *, rid: str, version: str, moe: MoeShape | None
+    request: JsonObject, reply: ScriptedReply, sampled: ScriptedTokens, *, rid: str, version: str, moe: MoeShape | None
 ) -> JsonObject:
     """``meta_info`` for a request body with ``input_ids``."""
     prompt: list[int] = request["input_ids"]
@@ -171,7 +171,7 @@ def _build_rows(request: JsonObject, path: list[int], salt: int, moe: MoeShape, 
 
 
 def build_chat_reply(
-    request: JsonObject, reply: ScriptedReply, sampled: Sampled, meta: JsonObject, *, text: str
+    request: JsonObject, reply: ScriptedReply, sampled: ScriptedTokens, meta: JsonObject, *, text: str
 ) -> JsonObject:
     """The body of ``/v1/chat/completions``, with just the members that the request asked for."""
     matched = reply.matched_stop

@@ -24,7 +24,7 @@ DEFAULT_NOISE = 0.07
 """See `derive_weights`: changes a few in a hundred expert choices, and leaves most tasks solvable."""
 
 
-class Checkpoint(NamedTuple):
+class TinyCheckpoint(NamedTuple):
     """The shape of a model and its weights."""
 
     shape: TinyShape
@@ -36,7 +36,7 @@ def shipped_checkpoint() -> Path:
     return Path(__file__).parent / "data"
 
 
-def read_weights(folder: Path) -> Checkpoint:
+def read_weights(folder: Path) -> TinyCheckpoint:
     """Read a checkpoint folder's shape and weights.
 
     Raises:
@@ -60,7 +60,7 @@ def read_weights(folder: Path) -> Checkpoint:
             found = "nothing" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
             raise ConfigError(f"{path} needs {name} as floats {list(size)}, it holds {found}", hint=_HINT)
         weights[name] = tensor.astype(np.float32)
-    return Checkpoint(shape=shape, weights=weights)
+    return TinyCheckpoint(shape=shape, weights=weights)
 
 
 def write_checkpoint(folder: Path, *, weights: Weights | None = None) -> None:

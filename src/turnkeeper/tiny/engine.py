@@ -63,7 +63,7 @@ class EngineOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ControlResult:
     """The result of a control call."""
 
     is_done: bool
@@ -187,7 +187,7 @@ class TinyEngine:
 
     async def update_weights(
         self, folder: Path, *, version: str | None, is_flushing: bool, is_aborting: bool
-    ) -> Outcome:
+    ) -> ControlResult:
         """Change the weights between two steps, then flush the prefix cache.
 
         Args:
@@ -201,19 +201,19 @@ class TinyEngine:
             shape, weights = await asyncio.to_thread(read_weights, folder)
             model = TinyModel(shape, weights)
         except ConfigError as error:
-            return Outcome(is_done=False, message=f"the weights were not changed: {error}")
+            return ControlResult(is_done=False, message=f"the weights were not changed: {error}")
 
-        def change(scheduler: Scheduler) -> Outcome:
+        def change(scheduler: Scheduler) -> ControlResult:
             if is_aborting:
                 scheduler.abort_all("the weights were updated")
             stamp = WeightStamp(version=scheduler.version if version is None else version, source=str(folder))
             try:
                 scheduler.set_model(model, stamp)
             except ConfigError as error:
-                return Outcome(is_done=False, message=f"the weights were not changed: {error}")
+                return ControlResult(is_done=False, message=f"the weights were not changed: {error}")
             if is_flushing and not scheduler.flush():
-                return Outcome(is_done=False, message="the weights were changed, but the cache was not flushed")
-            return Outcome(is_done=True, message="the weights were changed")
+                return ControlResult(is_done=False, message="the weights were changed, but the cache was not flushed")
+            return ControlResult(is_done=True, message="the weights were changed")
 
         return await self.call(change)
 

@@ -8,13 +8,13 @@ import pytest
 
 from rendering.standins import STABLE, find_template, standin, tokenizer_json
 from turnkeeper.rendering import FAMILIES, Checkpoint
-from turnkeeper.rendering.checks import Outcome, check_appends, verify
+from turnkeeper.rendering.checks import CheckOutcome, check_appends, verify
 
 
 @pytest.mark.parametrize("family", STABLE)
 def test_a_family_holds_what_it_promises(family: str) -> None:
     results = check_appends(standin(family))
-    assert {result.case: result.detail for result in results if result.outcome is not Outcome.HOLDS} == {}
+    assert {result.case: result.detail for result in results if result.outcome is not CheckOutcome.HOLDS} == {}
 
 
 @pytest.mark.parametrize("family", [name for name in STABLE if FAMILIES[name].tools is not None])
@@ -35,6 +35,6 @@ def test_what_does_not_hold_comes_with_its_fixes(family: str, template: str, fix
     checkpoint = Checkpoint(tokenizer_json=tokenizer_json(), template=find_template(template))
     report = verify(checkpoint, family)
     assert not report.is_sound
-    failing = [result for result in report.results if result.outcome in (Outcome.DIFFERS, Outcome.FAILS)]
+    failing = [result for result in report.results if result.outcome in (CheckOutcome.DIFFERS, CheckOutcome.FAILS)]
     assert all(result.detail for result in failing)
     assert any(fix in result.fixes for result in failing)

@@ -17,7 +17,7 @@ from rendering.standins import tokenizer_json
 from rendering.talk import assistant, user
 from turnkeeper.errors import ConfigError, RoleNotAppendableError, TemplateError
 from turnkeeper.rendering import Checkpoint, ParentContext, Renderer, Tokenizer, build_renderer
-from turnkeeper.rendering.checks import Outcome, check_appends
+from turnkeeper.rendering.checks import CheckOutcome, check_appends
 
 MARKER = re.compile(r"<\|?[A-Za-z_:/]+\|?>|<[｜▁A-Za-z]+>|\[/?[A-Z_]+\]|<SPECIAL_\d+>|</?s>")
 
@@ -58,7 +58,9 @@ def test_every_template_ends_in_an_outcome_of_ours_and_keeps_the_parent() -> Non
         renderer = build(source)
         if renderer is None:
             continue
-        sound += all(finding.outcome in (Outcome.HOLDS, Outcome.REFUSED) for finding in check_appends(renderer))
+        sound += all(
+            finding.outcome in (CheckOutcome.HOLDS, CheckOutcome.REFUSED) for finding in check_appends(renderer)
+        )
         sampled = renderer.tokenizer.encode("something")
         parent = ParentContext(messages=[user("a"), assistant("something")], completion_ids=sampled)
         with suppress(RoleNotAppendableError, TemplateError):
@@ -86,7 +88,7 @@ def test_a_template_that_drops_nothing_holds_in_every_case(name: str) -> None:
     renderer = build(sources()[name])
     assert renderer is not None
     outcomes = {finding.case: finding.outcome for finding in check_appends(renderer)}
-    assert {case for case, outcome in outcomes.items() if outcome is not Outcome.HOLDS} <= {"system", "developer"}
+    assert {case for case, outcome in outcomes.items() if outcome is not CheckOutcome.HOLDS} <= {"system", "developer"}
 
 
 @pytest.mark.parametrize(

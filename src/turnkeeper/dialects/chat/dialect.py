@@ -7,7 +7,7 @@ passed on without its lists: an agent has no use for them and a trainer collects
 from dataclasses import dataclass
 
 from turnkeeper.core.turn import TurnRequest
-from turnkeeper.dialects.chat.reply import ReplyForm, build_completion
+from turnkeeper.dialects.chat.reply import ChatReplyForm, build_completion
 from turnkeeper.dialects.chat.request import parse_messages, parse_tools
 from turnkeeper.dialects.chat.stream import ChatStream
 from turnkeeper.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
@@ -35,7 +35,7 @@ class ChatCall:
 
     request: TurnRequest
     wants_stream: bool
-    form: ReplyForm
+    form: ChatReplyForm
 
     def render_reply(self, reply: AgentReply) -> bytes:
         """Render the reply as a ``chat.completion`` object."""
@@ -79,7 +79,7 @@ class ChatDialect:
             ),
         )
         options = get_optional_object(body.get("stream_options"), "stream_options")
-        form = ReplyForm(
+        form = ChatReplyForm(
             model=choose_model(body),
             wants_usage=get_flag(options, "include_usage"),
             wants_logprobs=get_flag(body, "logprobs"),

@@ -10,7 +10,7 @@ from turnkeeper.jsontypes import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyForm:
+class ChatReplyForm:
     """The form that a request wants its reply in."""
 
     model: str
@@ -41,7 +41,7 @@ class ReplyForm:
         return {"token": text, "logprob": logprob, "bytes": list(spelled)}
 
 
-def build_completion(reply: AgentReply, form: ReplyForm) -> JsonObject:
+def build_completion(reply: AgentReply, form: ChatReplyForm) -> JsonObject:
     """Build the whole ``chat.completion`` object."""
     choice: JsonObject = {
         "index": 0,

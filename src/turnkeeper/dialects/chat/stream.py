@@ -7,7 +7,7 @@
 Log-probabilities and tool calls come only with the finished reply: they are known when the engine's call has ended.
 """
 
-from turnkeeper.dialects.chat.reply import ReplyForm, build_usage, choose_finish_reason
+from turnkeeper.dialects.chat.reply import ChatReplyForm, build_usage, choose_finish_reason
 from turnkeeper.dialects.dialect import StreamStart
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.dialects.openai import build_error
@@ -21,7 +21,7 @@ from turnkeeper.jsontypes import JsonObject
 class ChatStream:
     """A reply as ``chat.completion.chunk`` events: the role once, tool calls whole, usage on request."""
 
-    def __init__(self, start: StreamStart, form: ReplyForm) -> None:
+    def __init__(self, start: StreamStart, form: ChatReplyForm) -> None:
         self._start = start
         self._form = form
         self._sent = SentText()

@@ -26,7 +26,7 @@ from turnkeeper.dialects.openai import HOSTED_FIELDS, build_error
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.dialects.responses.ids import RESPONSE_PREFIX
 from turnkeeper.dialects.responses.items import parse_conversation
-from turnkeeper.dialects.responses.reply import ReplyForm, build_usage, describe_end
+from turnkeeper.dialects.responses.reply import ResponsesReplyForm, build_usage, describe_end
 from turnkeeper.dialects.responses.stream import ResponsesStream
 from turnkeeper.dialects.responses.tools import ResponsesTools, parse_choice, parse_tools
 from turnkeeper.dialects.sampling import parse_fields
@@ -69,7 +69,7 @@ class ResponsesCall:
 
     request: TurnRequest
     wants_stream: bool
-    form: ReplyForm
+    form: ResponsesReplyForm
 
     def render_reply(self, reply: AgentReply) -> bytes:
         """Render the reply as a ``response`` object."""
@@ -173,9 +173,9 @@ def _parse_format(value: Any) -> JsonObject:
             )
 
 
-def _parse_form(body: Mapping[str, Any], tools: ResponsesTools) -> ReplyForm:
+def _parse_form(body: Mapping[str, Any], tools: ResponsesTools) -> ResponsesReplyForm:
     given = {name: body[name] for name in _ECHOED if body.get(name) is not None}
-    return ReplyForm(
+    return ResponsesReplyForm(
         model=choose_model(body),
         tools=tools,
         wants_encrypted_reasoning="reasoning.encrypted_content" in get_list(body.get("include"), "include"),

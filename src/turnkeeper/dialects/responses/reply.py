@@ -19,7 +19,7 @@ from turnkeeper.jsontypes import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyForm:
+class ResponsesReplyForm:
     """The form that a request wants its reply in."""
 
     model: str

@@ -16,7 +16,7 @@ from turnkeeper.dialects.dialect import StreamStart
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.dialects.openai import choose_code
 from turnkeeper.dialects.reply import AgentReply
-from turnkeeper.dialects.responses.reply import ReplyForm, build_part, build_text, build_usage, describe_end
+from turnkeeper.dialects.responses.reply import ResponsesReplyForm, build_part, build_text, build_usage, describe_end
 from turnkeeper.dialects.sent_text import GrowingText, SentText
 from turnkeeper.dialects.sse import encode_text_event
 from turnkeeper.errors import TurnkeeperError
@@ -28,7 +28,7 @@ REASONING, TEXT = "reasoning", "message"
 class ResponsesStream:
     """The state of one stream: which item is open, and which texts were sent."""
 
-    def __init__(self, start: StreamStart, form: ReplyForm) -> None:
+    def __init__(self, start: StreamStart, form: ResponsesReplyForm) -> None:
         self._start = start
         self._form = form
         self._sent = SentText()

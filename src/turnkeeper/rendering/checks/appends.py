@@ -30,7 +30,7 @@ from turnkeeper.rendering.templates import HistoryTextRenderer
 from turnkeeper.texts import count_common_prefix
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """The outcome of a case."""
 
     HOLDS = "holds"
@@ -48,7 +48,7 @@ class CheckResult:
     """The outcome of one case."""
 
     case: str
-    outcome: Outcome
+    outcome: CheckOutcome
     expected_text: str = ""
     """The text of the whole conversation around the first difference."""
     actual_text: str = ""
@@ -60,7 +60,7 @@ class CheckResult:
     @property
     def is_failing(self) -> bool:
         """True when the family takes the append, and the append does not hold."""
-        return self.outcome in (Outcome.DIFFERS, Outcome.FAILS)
+        return self.outcome in (CheckOutcome.DIFFERS, CheckOutcome.FAILS)
 
     def to_json(self) -> JsonObject:
         """Return the result as JSON; ``cures`` is the published name of the fixes."""
@@ -137,25 +137,27 @@ def _run(renderer: Renderer, case: AppendCase) -> CheckResult:
             joined = join_ids([ids[: len(ids) - prompt.trim], prompt.ids])
             whole = renderer.render([*case.history, *case.appended], [LOOK], {}).ids
             result = _judge(case.id, renderer.tokenizer.decode(whole), renderer.tokenizer.decode(joined))
-            if result.outcome is not Outcome.HOLDS:
+            if result.outcome is not CheckOutcome.HOLDS:
                 return result
             if joined.tolist() != whole.tolist() and case.cut is None:
-                return replace(result, outcome=Outcome.DIFFERS, detail="the texts are equal, their ids are not")
+                return replace(result, outcome=CheckOutcome.DIFFERS, detail="the texts are equal, their ids are not")
     except TurnkeeperError as error:
         is_refusal_expected = renderer.family.placement is None
         return CheckResult(
-            case=case.id, outcome=Outcome.REFUSED if is_refusal_expected else Outcome.FAILS, detail=error.message
+            case=case.id,
+            outcome=CheckOutcome.REFUSED if is_refusal_expected else CheckOutcome.FAILS,
+            detail=error.message,
         )
-    return CheckResult(case=case.id, outcome=Outcome.HOLDS)
+    return CheckResult(case=case.id, outcome=CheckOutcome.HOLDS)
 
 
 def _judge(case: str, wanted: str, found: str) -> CheckResult:
     if wanted == found:
-        return CheckResult(case=case, outcome=Outcome.HOLDS)
+        return CheckResult(case=case, outcome=CheckOutcome.HOLDS)
     place = count_common_prefix(wanted, found)
     return CheckResult(
         case=case,
-        outcome=Outcome.DIFFERS,
+        outcome=CheckOutcome.DIFFERS,
         expected_text=clip(wanted, place),
         actual_text=clip(found, place),
         detail=f"the texts differ from character {place} on: {wanted[place : place + 40]!r} is in place, "
@@ -196,12 +198,12 @@ def _check_generation_prompt(renderer: Renderer) -> CheckResult | None:
     try:
         generation_prompt = renderer.text_renderer.render_generation_prompt(_chat_template_kwargs(renderer))
     except TurnkeeperError as error:
-        return CheckResult(case=case, outcome=Outcome.FAILS, detail=error.message)
+        return CheckResult(case=case, outcome=CheckOutcome.FAILS, detail=error.message)
     if marker in generation_prompt:
-        return CheckResult(case=case, outcome=Outcome.HOLDS)
+        return CheckResult(case=case, outcome=CheckOutcome.HOLDS)
     detail = f"the template opens a reply with {generation_prompt!r}, the family with {marker!r}"
     return CheckResult(
-        case=case, outcome=Outcome.DIFFERS, expected_text=marker, actual_text=generation_prompt, detail=detail
+        case=case, outcome=CheckOutcome.DIFFERS, expected_text=marker, actual_text=generation_prompt, detail=detail
     )
 
 
@@ -222,4 +224,4 @@ def _compare_with_template(renderer: Renderer) -> CheckResult | None:
             text_renderer.render(messages, [LOOK], _chat_template_kwargs(renderer), add_generation_prompt=True),
         )
     except TurnkeeperError as error:
-        return CheckResult(case=case, outcome=Outcome.FAILS, detail=error.message)
+        return CheckResult(case=case, outcome=CheckOutcome.FAILS, detail=error.message)

@@ -12,7 +12,7 @@ from typing import Any
 from turnkeeper.errors import ConfigError, TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering.checkpoint import Checkpoint
-from turnkeeper.rendering.checks.appends import CheckResult, Outcome, check_appends, choose_style
+from turnkeeper.rendering.checks.appends import CheckOutcome, CheckResult, check_appends, choose_style
 from turnkeeper.rendering.checks.cases import CASES_WITHOUT_TOOLS, LOOK, THOUGHTS, build_two_tool_cycles
 from turnkeeper.rendering.families import FAMILIES
 from turnkeeper.rendering.renderer import Renderer, build_renderer
@@ -108,16 +108,16 @@ class _FixFinder:
         self._renderer = renderer
         self._given = given
         self._format_time = format_time
-        self._fixes: list[tuple[str, Mapping[str, Outcome]]] | None = None
+        self._fixes: list[tuple[str, Mapping[str, CheckOutcome]]] | None = None
 
     def add_fixes(self, result: CheckResult) -> CheckResult:
         """Return a failing result with the options that fix it, and any other result as it is."""
         if not result.is_failing:
             return result
-        fixes = [name for name, outcomes in self._list_fixes() if outcomes.get(result.case) is Outcome.HOLDS]
+        fixes = [name for name, outcomes in self._list_fixes() if outcomes.get(result.case) is CheckOutcome.HOLDS]
         return replace(result, fixes=tuple(fixes))
 
-    def _list_fixes(self) -> Sequence[tuple[str, Mapping[str, Outcome]]]:
+    def _list_fixes(self) -> Sequence[tuple[str, Mapping[str, CheckOutcome]]]:
         """List the options under which fewer cases fail, with the outcome of each case under them."""
         if self._fixes is None:
             now = sum(result.is_failing for result in check_appends(self._renderer))

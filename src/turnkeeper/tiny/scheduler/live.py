@@ -22,7 +22,7 @@ from turnkeeper.tiny.scheduler.request import (
     Update,
     VersionSpan,
 )
-from turnkeeper.tiny.scheduler.sampler import Sampled, Sampler
+from turnkeeper.tiny.scheduler.sampler import SampledToken, Sampler
 from turnkeeper.tiny.scheduler.text import OutputText, Vocabulary
 
 
@@ -74,7 +74,7 @@ class LiveRequest:
         self._stop_ids = params.stop_token_ids | (frozenset() if params.ignore_eos else frozenset(stop_ids))
         self._limit = room if params.max_new_tokens is None else min(room, params.max_new_tokens)
         self._ids = np.concatenate([request.prompt_ids, np.zeros(min(self._limit, 256), np.int32)])
-        self._sampled: list[Sampled] = []
+        self._sampled: list[SampledToken] = []
         self._stamps: list[int] = []
         self._told = 0
         self._text = OutputText(vocabulary, stop=params.stop, skip_special=params.skip_special_tokens)
@@ -96,7 +96,7 @@ class LiveRequest:
         """True if the buffer holds every position but the last token's, so that all routing rows are there."""
         return self.kv is not None and self.kv.length >= len(self.ids) - 1
 
-    def push(self, sampled: Sampled, stamp: int, version: str) -> None:
+    def push(self, sampled: SampledToken, stamp: int, version: str) -> None:
         """Append a sampled token; may finish the request, and tells a streaming listener.
 
         Reaching the token limit comes before a stop: such a request ends by length, its text untrimmed.
@@ -182,7 +182,7 @@ class LiveRequest:
         self._listener(delta)
 
 
-def _tokens(sampled: Sequence[Sampled]) -> OutputTokens:
+def _tokens(sampled: Sequence[SampledToken]) -> OutputTokens:
     return OutputTokens(
         ids=tuple(s.token_id for s in sampled),
         logprobs=tuple(s.logprob for s in sampled),

@@ -14,7 +14,7 @@ from turnkeeper.tiny.scheduler.params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
+class SampledToken:
     """One sampled token."""
 
     token_id: int
@@ -72,7 +72,7 @@ class Sampler:
             self._counts[token_id] = self._counts.get(token_id, 0) + 1
 
 
-def sample(logits: NDArray[np.float32], samplers: Sequence[Sampler]) -> list[Sampled]:
+def sample(logits: NDArray[np.float32], samplers: Sequence[Sampler]) -> list[SampledToken]:
     """Sample one token for each row.
 
     Args:
@@ -95,7 +95,7 @@ def sample(logits: NDArray[np.float32], samplers: Sequence[Sampler]) -> list[Sam
     for sampler, token_id in zip(samplers, chosen, strict=True):
         sampler.count(token_id)
     return [
-        Sampled(token_id=token_id, logprob=float(row[token_id]), top=_top(row, sampler.params.top_logprobs))
+        SampledToken(token_id=token_id, logprob=float(row[token_id]), top=_top(row, sampler.params.top_logprobs))
         for token_id, row, sampler in zip(chosen, logprobs, samplers, strict=True)
     ]
 

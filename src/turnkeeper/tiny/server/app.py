@@ -21,7 +21,7 @@ from turnkeeper.tiny import wire
 from turnkeeper.tiny.engine import TinyEngine
 from turnkeeper.tiny.scheduler import Delta, EngineRequest, OutputTokens, Result
 from turnkeeper.tiny.server.asgi import EventStream, encode_event, reply, wait_for_reply
-from turnkeeper.tiny.server.chat import ChatCall, build_chat_reply, parse_chat
+from turnkeeper.tiny.server.chat import TinyChatCall, build_chat_reply, parse_chat
 from turnkeeper.tiny.server.chat_stream import ChunkWriter
 from turnkeeper.tiny.server.control import MODEL_NAME, ControlRoutes
 from turnkeeper.tiny.server.fields import parse_body
@@ -116,12 +116,12 @@ class ChatRoute:
             return EventStream(self._stream(call))
         return await wait_for_reply(request, self._complete(call, started))
 
-    async def _complete(self, call: ChatCall, started: float) -> Response:
+    async def _complete(self, call: TinyChatCall, started: float) -> Response:
         result = await self._engine.complete(call.request)
         latency_s = time.monotonic() - started
         return reply(build_chat_reply(call, result, self._engine.codec, self._engine.vocabulary, latency_s))
 
-    async def _stream(self, call: ChatCall) -> AsyncGenerator[bytes]:
+    async def _stream(self, call: TinyChatCall) -> AsyncGenerator[bytes]:
         writer = ChunkWriter(call, self._engine.codec, self._engine.vocabulary)
         async with aclosing(self._engine.generate(call.request)) as updates:
             async for update in updates:

@@ -25,7 +25,7 @@ def reply(payload: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(payload), status_code=status, media_type="application/json")
 
 
-class ClientGoneError(Exception):
+class HangUpError(Exception):
     """The client hung up before its reply was ready."""
 
 
@@ -40,7 +40,7 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, _Value]) -> _V
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise ClientGoneError
+            raise HangUpError
         return working.result()
     finally:
         for task in (working, watching):
@@ -63,7 +63,7 @@ class EventStream(Response):
         """Send the events."""
         try:
             await unless_gone(receive, self._send_all(send))
-        except ClientGoneError:
+        except HangUpError:
             return
 
     async def _send_all(self, send: Send) -> None:
@@ -81,7 +81,7 @@ async def wait_for_reply(request: Request, work: Coroutine[Any, Any, Response]) 
     """A reply that stops being worked on when the client hangs up."""
     try:
         return await unless_gone(request.receive, work)
-    except ClientGoneError:
+    except HangUpError:
         return Response(status_code=499)
 
 

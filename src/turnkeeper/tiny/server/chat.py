@@ -24,7 +24,7 @@ from turnkeeper.tiny.server.generate import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatCall:
+class TinyChatCall:
     """A parsed chat body."""
 
     request: EngineRequest
@@ -39,7 +39,7 @@ class ChatCall:
     meta: MetaOptions
 
 
-def parse_chat(fields: Fields, shape: TinyShape, codec: ChatCodec, *, model: str, created: int) -> ChatCall:
+def parse_chat(fields: Fields, shape: TinyShape, codec: ChatCodec, *, model: str, created: int) -> TinyChatCall:
     """Read a chat body.
 
     Args:
@@ -68,7 +68,7 @@ def parse_chat(fields: Fields, shape: TinyShape, codec: ChatCodec, *, model: str
         ids = codec.render(messages, tools, arguments, is_continued=is_continued)
     params = _parse_sampling(fields, shape)
     check_length(len(ids), params.max_new_tokens, shape)
-    return ChatCall(
+    return TinyChatCall(
         request=EngineRequest(
             rid=fields.text("rid") or uuid.uuid4().hex,
             prompt_ids=ids,
@@ -108,7 +108,7 @@ def _refuse_unknown_constraints(fields: Fields) -> None:
 
 
 def build_chat_reply(
-    call: ChatCall, result: Result, codec: ChatCodec, texts: Vocabulary, latency_s: float
+    call: TinyChatCall, result: Result, codec: ChatCodec, texts: Vocabulary, latency_s: float
 ) -> JsonObject:
     """The body of a finished chat completion."""
     reader = codec.new_reader(has_tools=call.has_tools, has_reasoning=call.is_reasoning_separate)

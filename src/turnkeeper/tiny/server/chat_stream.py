@@ -14,14 +14,20 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import ReplyDelta
 from turnkeeper.tiny.codec import ChatCodec
 from turnkeeper.tiny.scheduler import Delta, OutputTokens, Result, Update, Vocabulary
-from turnkeeper.tiny.server.chat import ChatCall, count_usage, encode_choice_logprobs, encode_tool_calls, name_finish
+from turnkeeper.tiny.server.chat import (
+    TinyChatCall,
+    count_usage,
+    encode_choice_logprobs,
+    encode_tool_calls,
+    name_finish,
+)
 from turnkeeper.tiny.wire import number_calls
 
 
 class ChunkWriter:
     """Writes the chunks of one reply."""
 
-    def __init__(self, call: ChatCall, codec: ChatCodec, texts: Vocabulary) -> None:
+    def __init__(self, call: TinyChatCall, codec: ChatCodec, texts: Vocabulary) -> None:
         self._call = call
         self._texts = texts
         self._reader = codec.new_reader(has_tools=call.has_tools, has_reasoning=call.is_reasoning_separate)
