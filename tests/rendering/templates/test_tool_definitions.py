@@ -3,6 +3,7 @@
 1. ``as_sent`` keeps each tool as the client sent it: its keys, in its order.
 2. ``engine`` writes what SGLang's chat route hands to the template: four fields in one order, defaults filled in.
 3. Every family takes both, and a comparison is made in the form in which the prompt was written.
+4. A tool needs no description in any family: a template that cannot do without one is given an empty one.
 """
 
 import json
@@ -14,8 +15,10 @@ from rendering.standins import STABLE, find_template, standin, tokenizer_json
 from rendering.talk import assistant, user
 from turnkeeper.choices import RenderTools
 from turnkeeper.core.tokens import join_ids
+from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.rendering import Checkpoint, Renderer, build_renderer
+from turnkeeper.rendering import FAMILIES, Checkpoint, Renderer, build_renderer
+from turnkeeper.rendering.templates.template import ChatTemplate
 
 SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}}
 
@@ -103,3 +106,42 @@ def test_every_family_takes_both_forms_and_compares_in_the_one_it_wrote(family: 
 def test_a_format_that_writes_some_keys_only_reads_alike_under_both(family: str) -> None:
     texts = {write(family, form, [CASES[0].sent]) for form in RenderTools}
     assert len(texts) == 1
+
+
+UNDESCRIBED: dict[str, JsonObject] = {
+    "left out": {"type": "function", "function": {"name": "look", "parameters": SCHEMA}},
+    "null": {"type": "function", "function": {"name": "look", "description": None, "parameters": SCHEMA}},
+    "a name alone": {"type": "function", "function": {"name": "look"}},
+    "in flat form": {"type": "function", "name": "look", "parameters": SCHEMA},
+}
+
+
+@pytest.mark.parametrize("form", RenderTools)
+@pytest.mark.parametrize("family", [*FAMILIES])
+@pytest.mark.parametrize("tool", UNDESCRIBED.values(), ids=UNDESCRIBED)
+def test_a_tool_needs_no_description(tool: JsonObject, family: str, form: RenderTools) -> None:
+    described: JsonObject = {
+        "type": "function",
+        "function": {"name": "see", "description": "See.", "parameters": SCHEMA},
+    }
+    text = write(family, form, [described, tool])
+    assert "look" in text
+    assert "See." in text
+
+
+def test_a_template_that_takes_no_description_is_given_none() -> None:
+    """What a template renders of a tool as it was sent stays as it is."""
+    source = "{{ tools[0].function.keys() | list }}{{ messages[0].content }}"
+    [left_out, null, *_] = UNDESCRIBED.values()
+    assert render_text(source, left_out) == "['name', 'parameters']Hi"
+    assert render_text(source, null) == "['name', 'description', 'parameters']Hi"
+
+
+@pytest.mark.parametrize("tool", UNDESCRIBED.values(), ids=UNDESCRIBED)
+def test_a_refusal_for_another_reason_is_told(tool: JsonObject) -> None:
+    with pytest.raises(TemplateError, match="no tools here"):
+        render_text("{{ raise_exception('no tools here') }}", tool)
+
+
+def render_text(source: str, tool: JsonObject) -> str:
+    return ChatTemplate(source, {}).render([user("Hi")], [tool], add_generation_prompt=True)

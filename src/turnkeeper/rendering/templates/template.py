@@ -100,21 +100,34 @@ class ChatTemplate:
         Raises:
             TemplateError: the template refuses the messages, or fails on them.
         """
-        context = {
-            **self._named_tokens,
-            **(chat_template_kwargs or {}),
-            "messages": [normalize_message(message) for message in messages],
-            "tools": [nest_tool(tool) for tool in tools] or None,
-            "add_generation_prompt": add_generation_prompt,
-        }
+        arguments = {**self._named_tokens, **(chat_template_kwargs or {})}
+        arguments["add_generation_prompt"] = add_generation_prompt
+        nested = [nest_tool(tool) for tool in tools]
         try:
-            return self._compiled.render(context)
+            return self._fill(messages, nested, arguments)
         except Exception as error:  # a template is foreign code: whatever it raises is its refusal
+            described = [_describe_tool(tool) for tool in nested]
+            if described != nested:
+                try:
+                    return self._fill(messages, described, arguments)
+                except Exception:
+                    pass
             roles = ", ".join(str(message.get("role")) for message in messages[-4:])
             raise TemplateError(
                 f"the chat template refuses the conversation (it ends with {roles}): {error}",
                 hint="`turnkeeper verify` shows which appends the template holds",
             ) from error
+
+    def _fill(self, messages: Sequence[Message], tools: list[JsonObject], arguments: Mapping[str, Any]) -> str:
+        return self._compiled.render(
+            {**arguments, "messages": [normalize_message(message) for message in messages], "tools": tools or None}
+        )
+
+
+def _describe_tool(tool: JsonObject) -> JsonObject:
+    """Give a tool without a description an empty one: no API asks for one, and some templates (gpt-oss') do."""
+    function: JsonObject = tool["function"]
+    return tool if function.get("description") is not None else {**tool, "function": {**function, "description": ""}}
 
 
 def _refuse_time(pattern: str) -> str:
