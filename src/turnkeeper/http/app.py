@@ -42,11 +42,11 @@ class RouteRow:
     summary: str
     app: Endpoint
     operation: Operation | None = None
-    """Its description in the OpenAPI document; None where the document leaves it out."""
+    """The description of the route in the OpenAPI document; None where the document leaves the route out."""
 
     @property
     def rights(self) -> Mapping[str, Right]:
-        """What each of its methods requires of a caller."""
+        """The right that each method of the route requires of a caller."""
         return self.app.rights
 
 

@@ -1,4 +1,4 @@
-"""What the routes of a server call, and the options that routes themselves follow. Both are made where all is wired."""
+"""The backend that routes call, and the options that routes follow; ``turnkeeper.server`` builds both."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ class HttpOptions:
     forward_fields: tuple[str, ...]
     """Names of unknown fields that are passed on to the engine."""
     on_image: OnImage
-    """What becomes of images in a request."""
+    """The treatment of images in a request."""
     pass_through: frozenset[OpenRoute]
     """Routes of engines that are opened beside those of the built-in list."""
     allow_unrecorded: bool
-    """Whether routes that generate without a record are passed through."""
+    """True where engine routes that generate tokens without a record are passed through."""
     model_names: tuple[str, ...]
-    """What ``/v1/models`` lists."""
+    """The names that ``/v1/models`` lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ class SamplesRequest:
 
     @property
     def has_reward(self) -> bool:
-        """Whether it gives a reward to any sample."""
+        """True where the request gives a reward to any sample."""
         return bool(self.rewards) or (self.metadata or {}).get("reward") is not None
 
 

@@ -1,4 +1,4 @@
-"""What a connection may take of the server before an application sees its request: time, size, and how many there are.
+"""Limits of connections before an application sees a request: time, size, and the number of connections of a peer.
 
 All connections of a server share one set of limits. A connection asks for its limits here and reports what it refuses,
 so that a refusal is counted and has the form of the caller's own API.
@@ -22,7 +22,7 @@ MAX_HEADERS = 256
 """Headers of a request."""
 
 PROGRESS_BYTES = 16 << 10
-"""What a body must bring within each read timeout, unless it ends."""
+"""The bytes of a body that must arrive within each read timeout, unless the body ends."""
 
 REFUSED_PEER_S = 1.0
 """How long a connection that is one too many may take to say what it wants, so that it can be told no."""
@@ -42,7 +42,7 @@ class Refusal:
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionLimits:
-    """The limits of connections, and how many each peer has."""
+    """The limits of connections, with the number of connections of each peer."""
 
     read_timeout_s: float = 60.0
     max_peer_connections: int = 16384
@@ -73,7 +73,7 @@ class ConnectionLimits:
         )
 
     def build_peer_error(self, peer: str) -> TurnkeeperError:
-        """Why a connection that is one too many is refused."""
+        """Build the refusal of a connection beyond the limit of its address."""
         return CapacityError(
             f"{peer} has {self.max_peer_connections} connections, which is the limit of one address",
             hint="close those that are idle, or raise --max-peer-connections",
@@ -81,14 +81,14 @@ class ConnectionLimits:
         )
 
     def build_timeout_error(self, awaited: str) -> TurnkeeperError:
-        """Why a request is refused that does not come in."""
+        """Build the refusal of a request that did not arrive in time."""
         return RequestTimeoutError(
             f"{awaited} within {self.read_timeout_s:g} s did not come", hint="--read-timeout raises it"
         )
 
 
 def build_head_error() -> TurnkeeperError:
-    """Why a request with such a head is refused."""
+    """Build the refusal of a request whose head is too large."""
     return HeaderTooLargeError(
         f"request line and headers, or trailers, may have {HEAD_BYTES} bytes and {MAX_HEADERS} headers, and have more",
         hint="what is long belongs into the body; a session's metadata into POST /sessions",
@@ -96,7 +96,7 @@ def build_head_error() -> TurnkeeperError:
 
 
 def find_dialect(path: str) -> Dialect | None:
-    """The dialect of a path; None for the control plane's."""
+    """Find the dialect of a path; None for paths of the control plane."""
     place = path.partition("?")[0]
     named = ((each, (each.path, each.count_path)) for each in DIALECTS)
     return next((each for each, paths in named if any(p and place.endswith(f"/{p}") for p in paths)), None)

@@ -47,7 +47,7 @@ class Exchange:
         )
         self.headers: Mapping[str, str] = dict(self.header_items)
         self.caller = Caller()
-        """Who sent it; nobody in particular until the keys are looked at."""
+        """The caller of the request; a caller without rights until the keys are identified."""
         self.is_started = False
         self._is_read = False
         self._is_cut = False

@@ -42,7 +42,7 @@ class Operation:
     """The name of the body's schema; None where no body is read."""
     is_body_required: bool = False
     streams: bool = False
-    """Whether the reply may come as server-sent events."""
+    """True where the reply may come as server-sent events."""
     query: tuple[str, ...] = ()
     """The names of its parameters in the query."""
     error: str = "ControlError"
@@ -56,7 +56,7 @@ class DescribedRoute(Protocol):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods that it serves."""
+        """The methods that the route serves."""
         ...
 
     @property
@@ -66,17 +66,17 @@ class DescribedRoute(Protocol):
 
     @property
     def summary(self) -> str:
-        """One sentence on what it does."""
+        """One sentence that says what the route does."""
         ...
 
     @property
     def rights(self) -> Mapping[str, Right]:
-        """What each of its methods requires of a caller."""
+        """The right that each method of the route requires of a caller."""
         ...
 
     @property
     def operation(self) -> Operation | None:
-        """Its description; None where the document leaves it out."""
+        """The description of the route; None where the document leaves the route out."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of each route: an `Operation` by the name of its handler, and those of a dialect."""
+"""Descriptions of the routes for the OpenAPI document: an `Operation` for each handler, and those of a dialect."""
 
 from turnkeeper.dialects import Dialect
 from turnkeeper.errors import EnginePausedError

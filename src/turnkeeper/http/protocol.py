@@ -113,7 +113,7 @@ class HttpProtocol(HttpToolsProtocol):
     # What httptools tells.
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Begin a request."""
         super().on_message_begin()
         self._is_in_head = self._is_in_message = self._has_news = True
 
@@ -123,7 +123,7 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head of a request is whole: refuse it, or let the application have it."""
+        """Refuse the request whose head is complete, or hand the request to the application."""
         self._is_in_head = False
         self._has_news = True
         if self._is_too_many:
@@ -135,19 +135,19 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A part of a body came."""
+        """Take a part of a body."""
         self._has_news = True
         if not self._is_refused:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """A request is whole."""
+        """Finish a request that has arrived completely."""
         self._is_in_message = False
         if not self._is_refused:
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """The application gets a request: at once, or when the response before it is written."""
+        """Hand a request to the application, once the response to the request before it is written."""
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
@@ -260,7 +260,7 @@ def _render_header(pair: tuple[bytes, bytes]) -> bytes:
 
 
 def drop_offer(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of a message less what offers an upgrade; names are in lower case."""
+    """Drop the headers that offer an upgrade; names are in lower case."""
     kept: list[tuple[bytes, bytes]] = []
     for name, value in headers:
         if name == b"connection":

@@ -89,7 +89,7 @@ async def _work_apart(work: Callable[[], Result]) -> Result:
 
 
 class _Collections:
-    """Python's collections of garbage, held back while a large body is read.
+    """Python's garbage collection, held back while a large body is read.
 
     What is read has no cycles, and each collection would walk through all of it: 450,000 lists hold everybody up for
     0.9 s with them and for 0.1 s without.

@@ -71,7 +71,7 @@ Connect: TypeAlias = Callable[[WrapEngine | None], Engine]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """What tests replace."""
+    """The clock and the randomness of a server, which tests replace."""
 
     clock: Clock
     token_bytes: Callable[[int], bytes]
@@ -210,7 +210,7 @@ def join_parts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Base:
-    """What almost every part of one server is made with."""
+    """The parts of one server that almost every other part is made with."""
 
     config: ResolvedConfig
     renderer: Renderer

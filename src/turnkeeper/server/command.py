@@ -17,7 +17,7 @@ import turnkeeper
 from turnkeeper.errors import ProcessError
 
 READY = " ready at "
-"""What stands before the URL in the one line that a server prints when it serves."""
+"""The words before the URL in the one line that a server prints once it serves."""
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0

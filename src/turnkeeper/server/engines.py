@@ -76,7 +76,7 @@ def build_engine(
 
 
 def _parse_nothing(*_: object) -> Message:
-    """Stands in for a parser where nobody reads the message."""
+    """Return an empty message, for calls whose message is never read."""
     return {"role": "assistant", "content": ""}
 
 
@@ -134,7 +134,7 @@ def choose_engine_pool_size(config: ResolvedConfig) -> int:
 async def call_engines(
     client: EngineClient, controller: EngineController, urls: Sequence[str], action: ControlAction
 ) -> list[JsonObject]:
-    """Give an order to each engine in turn, to each worker for a router; stops at the first that fails."""
+    """Give an order to each engine in turn, to each worker for a router, and stop at the first one that fails."""
     answers: list[JsonObject] = []
     behind = [await find_workers(url.rstrip("/"), client) or (url.rstrip("/"),) for url in urls]
     for url in (worker for workers in behind for worker in workers):
@@ -181,5 +181,5 @@ def _read_shape(config: ResolvedConfig, checkpoint_config: JsonObject) -> Routin
 
 
 def find_vocabulary_size(checkpoint_config: JsonObject, tokenizer: Tokenizer) -> int:
-    """How many ids the model may sample: the rows of its output layer, which is often padded beyond the tokenizer."""
+    """Count the ids that the model may sample: the rows of its output layer, often padded beyond the tokenizer."""
     return max(tokenizer.id_limit, find_embedding_rows(checkpoint_config))

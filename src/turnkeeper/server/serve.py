@@ -55,7 +55,7 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Start, and report readiness once the sockets listen."""
         await super().startup(sockets=sockets)
         if self.started:
             # What is loaded stays: full collections need not walk through it any more. With 16 agents below
@@ -134,7 +134,7 @@ def build_connection_limits(parts: ServerParts) -> ConnectionLimits:
 
 
 def build_uvicorn_config(app: object, limits: ConnectionLimits | None = None) -> uvicorn.Config:
-    """How the server is run: agents pause for minutes between turns, and their idle connections stay open."""
+    """Build uvicorn's configuration: agents pause for minutes between turns, and their idle connections stay open."""
     return uvicorn.Config(
         app,  # pyright: ignore[reportArgumentType] - any ASGI application
         http=partial(HttpProtocol, limits=limits),  # pyright: ignore[reportArgumentType] - uvicorn only calls it
@@ -151,7 +151,7 @@ def build_uvicorn_config(app: object, limits: ConnectionLimits | None = None) ->
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one.
+    """Open a listening socket; port 0 takes a free one.
 
     Raises:
         ConfigError: the address cannot be taken.

@@ -1,4 +1,4 @@
-"""What a trainer says about the engines: pause, continue, abort. And what is known of them."""
+"""Controls the engines for a trainer: pause, continue, abort, and the state of the engines."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,7 +27,7 @@ class EngineControl:
 
     @property
     def state(self) -> EngineState:
-        """Serving, paused or unreachable."""
+        """The state of all engines in one word: serving, paused or unreachable."""
         return self._monitor.state
 
     async def pause(self, mode: PauseMode, *, forward: bool) -> JsonObject:

@@ -25,12 +25,12 @@ RETRY_AFTER_S = 5
 
 
 class Drain:
-    """Whether a server is stopping, and the wait for what is left."""
+    """The state of a drain: whether the server is stopping, and the wait for what is left."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.is_draining = False
-        """Whether the server was told to stop."""
+        """True once the server was told to stop."""
 
     def check(self, what: str) -> None:
         """Refuse something new while the server drains.

@@ -48,7 +48,7 @@ LoadEncoder = Callable[[], Encoder]
 
 
 class EncoderSelector:
-    """Decides which library encodes: one a server."""
+    """Selects the library that encodes for one server."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class EncoderSelector:
 
     @property
     def serving(self) -> TokenizerBackend:
-        """Which library encodes."""
+        """The library that encodes at the moment."""
         return TokenizerBackend.TOKENIZERS if self._fast is None else TokenizerBackend.FASTOKENS
 
     def _take_over(self) -> None:
@@ -148,7 +148,7 @@ def limit_libraries() -> None:
 
 
 def find_loader(backend: TokenizerBackend, tokenizer_json: bytes) -> LoadEncoder | None:
-    """How the fast encoder is loaded; None where it is not to be used.
+    """Find the function that loads the fast encoder; None where `tokenizers` is to encode.
 
     Raises:
         ConfigError: it is asked for and not installed.
@@ -178,7 +178,7 @@ def release_memory() -> None:
 
 
 def plan_pause(took_s: float) -> float:
-    """How long to wait after a comparison that took so long."""
+    """Choose the wait after a comparison by the time that the comparison took, in seconds."""
     return max(COMPARE_INTERVAL_S, took_s / COMPARE_SHARE)
 
 

@@ -1,4 +1,4 @@
-"""What ``GET /health`` says: how the server, its engines and background tasks are, and what is wrong."""
+"""Builds the body of ``GET /health``: the state of the server, its engines and background tasks, and what is wrong."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from turnkeeper.service.encoding import EncoderSelector
 from turnkeeper.service.supervisor import Supervisor
 
 OPEN_HEALTH = ("status", "session_server_instance_id", "engine")
-"""What a caller without an admin's key may know of a server with keys."""
+"""The members that a caller without an admin key may see on a server with keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Health:
     instance_id: str
     monitor: EngineMonitor
     routes: RouteChecker | None
-    """What is known of the routes; None where none is probed."""
+    """The results of the route checks; None where no route is checked."""
     supervisor: Supervisor
     """Owns the background tasks."""
     encoders: EncoderSelector
@@ -30,7 +30,7 @@ class Health:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the server was told to stop."""
+        """True once the server was told to stop."""
         return self.drain.is_draining
 
     def describe(self, *, is_admin: bool = True) -> JsonObject:

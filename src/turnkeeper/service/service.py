@@ -45,7 +45,7 @@ class CreatedSession:
 
     id: SessionId
     key: str | None = field(default=None, repr=False)
-    """What opens it to an agent, said this once; None where the server has no keys."""
+    """The key that opens the session to an agent, shown only here; None where the server has no keys."""
 
 
 class SessionService:
@@ -109,7 +109,7 @@ class SessionService:
         return CreatedSession(id=session_id, key=issued.text)
 
     def identify(self, keys: Iterable[str]) -> Caller:
-        """Who sends these keys; where the server has none, everybody is its admin."""
+        """Identify the caller by the keys of a request; where the server has no keys, every caller is its admin."""
         return self._keys.identify(keys, self._find_key)
 
     def _find_key(self, session_id: SessionId) -> KeptKey | None:
@@ -117,7 +117,7 @@ class SessionService:
         return None if entry is None else entry.key
 
     def list_sessions(self, *, after: str | None = None, limit: int = 1000) -> JsonObject:
-        """A page of sessions in the order of their ids, and the id to go on behind."""
+        """List a page of sessions in the order of their ids, with the id after which the next page begins."""
         page = self._registry.page(after=after, limit=limit + 1)
         shown = page[:limit]
         return {
@@ -126,7 +126,7 @@ class SessionService:
         }
 
     def get_session_id(self, text: str) -> SessionId:
-        """The id of a session that exists.
+        """Return the id of a session that exists.
 
         Raises:
             SessionNotFoundError: there is none.
@@ -134,7 +134,7 @@ class SessionService:
         return self._registry.get(text, self._clock.now()).id
 
     def get_turn_session_id(self, text: str) -> SessionId:
-        """The id of a session that exists, or that a turn may open.
+        """Return the id of a session that exists, or that a turn may open.
 
         Raises:
             SessionNotFoundError: there is none.
@@ -142,14 +142,15 @@ class SessionService:
         return self._find_creatable(text) or self.get_session_id(text)
 
     def _find_creatable(self, text: str) -> SessionId | None:
-        """The id of a session that is not there and that a turn would open."""
+        """Return the id of a session that does not exist and that a turn would open; None where there is no such id."""
         if not self._auto_create:
             return None
         return self._registry.find_unused(text, self._clock.now())
 
     def find_replies(self, session_id: str) -> Callable[[str], Message | None]:
-        """What finds an assistant message that the session delivered, by the id of its reply, in any thread; it gives
-        None where the session delivered none under that id.
+        """Return a function that finds a delivered assistant message by the id of its reply, in any thread.
+
+        The function returns None where the session delivered no reply under that id.
 
         Raises:
             SessionNotFoundError: there is no such session, and a turn would not open it.
@@ -159,12 +160,15 @@ class SessionService:
         return self._registry.get(session_id, self._clock.now()).find_reply
 
     async def describe(self, session_id: str, *, with_rows: bool = False, is_admin: bool = True) -> bytes:
-        """The JSON of ``GET /sessions/{id}``; to others than the admin without addresses in what engines said."""
+        """Build the JSON of ``GET /sessions/{id}``.
+
+        For callers without an admin key, addresses in what engines said are left out.
+        """
         with self.use(session_id) as entry:
             return await self._reader.describe(entry, with_rows=with_rows, is_admin=is_admin)
 
     def delete(self, session_id: str) -> None:
-        """End a session at once; what is in flight is abandoned and cannot write afterwards.
+        """End a session at once; its turns in flight are abandoned and record nothing afterwards.
 
         Raises:
             SessionNotFoundError: there is none; one that expired is gone and needs no error.
@@ -181,7 +185,7 @@ class SessionService:
     async def begin_turn(
         self, session_id: str, request: TurnRequest, response_id: str, query: Query | None = None
     ) -> Waiter:
-        """Begin a turn; see ``TurnService.begin``.
+        """Begin a turn of a session, and open the session where turns may do that; see ``TurnService.begin``.
 
         Raises:
             SessionNotFoundError: there is no such session.
@@ -206,7 +210,7 @@ class SessionService:
             close_session(entry, FIRST_TURN_REFUSED, self._metrics)
 
     async def count_tokens(self, session_id: str, request: TurnRequest, query: Query | None = None) -> int:
-        """How many tokens the prompt of a turn would have; nothing changes.
+        """Count the tokens that the prompt of a turn would have, without changing the session.
 
         Raises:
             RequestError: what the turn would be refused for.
@@ -231,7 +235,7 @@ class SessionService:
         agent_metadata: JsonObject | None = None,
         rewards: Mapping[str, Reward] | None = None,
     ) -> SamplesPayload:
-        """The session's samples; reads only, and repeating it gives the same bytes.
+        """Collect the training samples of a session; nothing changes, and repeating it gives equal bytes.
 
         Raises:
             RequestError: a reward names no turn, or several.
@@ -258,7 +262,11 @@ class SessionService:
                 logger.info("session %s: %s", entry.id, leaf.describe())
 
     def abort_all(self) -> int:
-        """End every turn in flight for good; sessions that exist take no further turns. Returns how many there are."""
+        """End every turn in flight for good, and let the sessions that exist take no further turns.
+
+        Returns:
+            The number of sessions.
+        """
         for entry in self._registry:
             entry.after_recording(partial(self._close_to_turns, entry))
         self._gate.abort_turns()
@@ -269,7 +277,7 @@ class SessionService:
         entry.publish()
 
     def sweep(self) -> int:
-        """Expire idle sessions; returns how many."""
+        """Expire the sessions that were idle for longer than their time to live, and return their number."""
         return self._registry.sweep(self._clock.now())
 
     async def sweep_forever(self) -> None:
@@ -286,7 +294,7 @@ class SessionService:
 
     @contextmanager
     def use(self, session_id: str) -> Generator[SessionEntry]:
-        """The session, kept from expiring while the block runs."""
+        """Look up a session, and keep the session from expiring while the block runs."""
         entry = self._registry.get(session_id, self._clock.now())
         entry.busy += 1
         try:

@@ -1,4 +1,4 @@
-"""Looks after the background tasks of a server: a failure is logged, counted and shown, and a loop is started again.
+"""Supervises the background tasks of a server: failures are logged, counted and shown, and loops are started again.
 
 Tasks that run once (`spawn`) share a row by their kind, such as the aborts that are sent to engines.
 """
@@ -30,7 +30,7 @@ once count as sound again so long after the newest failure of their kind."""
 
 
 class TaskState(StrEnum):
-    """What a background task does at the moment."""
+    """The current state of a background task."""
 
     RUNNING = "running"
     """The task runs."""
@@ -42,14 +42,14 @@ class TaskState(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class SupervisedTask:
-    """One named task, or all tasks of one kind that run once, and what became of the runs."""
+    """One named task, or all tasks of one kind that run once, with the outcome of the runs."""
 
     name: str
     """The name in the log, in the metrics and in ``GET /health``."""
     is_loop: bool
-    """Whether the task is started again after a failure."""
+    """True where the task is started again after a failure."""
     state: TaskState = TaskState.RUNNING
-    """What the task does at the moment."""
+    """The current state of the task."""
     started_at: float = 0.0
     """When the newest run began."""
     failed_at: float = 0.0
@@ -114,14 +114,14 @@ class Supervisor:
         self._running.clear()
 
     def describe(self) -> JsonObject:
-        """The state, the count of failures and the newest failure of each task, by name."""
+        """Describe each task by its state, the number of its failures and the newest failure."""
         return {
             task.name: {"state": str(task.state), "failures": task.failures, "error": task.error or None}
             for task in self._tasks.values()
         }
 
     def list_problems(self) -> tuple[str, ...]:
-        """A sentence for each task that failed and is not sound again."""
+        """Write a sentence for each task that failed and is not sound again."""
         return tuple(
             f"the background task {task.name} failed {task.failures_in_a_row} times in a row, last with {task.error}; "
             f"{'it is started again by itself, and ' if task.is_loop else ''}the log has the traceback"

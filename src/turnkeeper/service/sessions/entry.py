@@ -40,7 +40,7 @@ logger = logging.getLogger("turnkeeper.sessions")
 
 @dataclass(slots=True, eq=False)
 class MemoryAccount:
-    """What all sessions together take; each session keeps its part up to date."""
+    """The memory of all sessions together; each session keeps its part up to date."""
 
     used_bytes: int = 0
     """In memory."""
@@ -68,7 +68,7 @@ class SessionEntry:
     limit_tokens: int | None
     """Token limit of a path; None for none."""
     key: KeptKey | None = None
-    """What is kept of the session's key; None where it has none."""
+    """The hash of the session's key and what the key opens; None where the session has no key."""
     busy: int = 0
     """Requests of any kind that are being answered."""
     in_flight: "dict[int, TurnInFlight]" = field(default_factory=dict[int, "TurnInFlight"])
@@ -80,7 +80,7 @@ class SessionEntry:
     lost: set[TurnId] = field(default_factory=set[TurnId])
     """Turns whose reply was cut off on its way and never delivered since."""
     mismatches: dict[TurnId, list[JsonObject] | None] = field(default_factory=dict[TurnId, list[JsonObject] | None])
-    """What was found of paths, by their last turn; None where one cannot be compared."""
+    """The mismatches of each compared path, by the last turn of the path; None where a path cannot be compared."""
     noncanonical: dict[TurnId, int] = field(default_factory=dict[TurnId, int])
     """The turns whose ids are not canonical, each with the place of the first such id in its completion."""
     split_turns: int = 0
@@ -97,11 +97,11 @@ class SessionEntry:
     spilled_turns: int = 0
     """How many turns, from the first on, have their rows on disk."""
     spilled_bytes: int = 0
-    """What those rows take on disk."""
+    """The bytes of those rows on disk."""
     held: dict[Part, int] = field(default_factory=lambda: dict.fromkeys(Part, 0))
-    """What each part of it takes in memory, in bytes."""
+    """The bytes that each part of the session takes in memory."""
     is_released: bool = False
-    """Whether the session ended, so that nothing counts for it any more."""
+    """True once the session has ended, so that nothing counts for it any more."""
     _measured_tools: int = 0
     _recording: asyncio.Lock = field(default_factory=asyncio.Lock)
     _recordings: int = 0
@@ -113,11 +113,11 @@ class SessionEntry:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in flight, so that it may be evicted."""
+        """True while no request and no turn is in flight, so that the session may expire."""
         return not self.busy and not self.in_flight
 
     def is_expired(self, now: float) -> bool:
-        """Whether it was idle for longer than its time to live."""
+        """Tell whether the session was idle for longer than its time to live."""
         return self.is_idle and now - self.used_at >= self.ttl_s
 
     def touch(self) -> None:
@@ -151,7 +151,7 @@ class SessionEntry:
         self._measured_tools = len(self.session.kept_tools)
 
     def find_reply(self, response_id: str) -> Message | None:
-        """The assistant message that was delivered under this id; None where none was. Any thread may ask."""
+        """Find the assistant message that was delivered under an id; None where there is none. Any thread may ask."""
         turn_id = self.by_response.get(response_id)
         return None if turn_id is None else self.session.forest.get(turn_id).completion.message
 
@@ -169,7 +169,7 @@ class SessionEntry:
 
     @property
     def is_recording(self) -> bool:
-        """Whether a turn is being recorded."""
+        """True while a turn is being recorded."""
         return self._recordings > 0
 
     @asynccontextmanager
@@ -207,12 +207,12 @@ class SessionEntry:
 
     @property
     def size_bytes(self) -> int:
-        """What all of it takes in memory."""
+        """The bytes that the whole session takes in memory."""
         return sum(self.held.values())
 
     @property
     def turn_bytes(self) -> int:
-        """What its turns take in memory, whatever else is held to read them faster."""
+        """The bytes that the turns take in memory, without what is held to read them faster."""
         return sum(self.held[part] for part in (Part.TURNS, Part.TOOLS, Part.ROWS))
 
     def add_in_flight(self, turn: "TurnInFlight") -> None:
@@ -251,7 +251,7 @@ class SessionEntry:
             self.memory.spilled_bytes += size_bytes
 
     def release(self) -> None:
-        """The session ended: it takes nothing any more, whatever is still being moved or recorded for it."""
+        """Take the ended session out of the memory account, whatever is still being moved or recorded for it."""
         self.memory.used_bytes -= self.size_bytes
         self.memory.spilled_bytes -= self.spilled_bytes
         self.held = dict.fromkeys(Part, 0)
@@ -260,7 +260,7 @@ class SessionEntry:
         self.memory.movable.pop(self.id, None)
 
     def count_uncollected(self) -> int:
-        """Tokens of turns that no collect has seen."""
+        """Count the sampled tokens of the turns that no collect has seen."""
         turns = self.session.forest.turns[self.collected_turns :]
         return sum(len(turn.completion.ids) for turn in turns)
 

@@ -1,4 +1,4 @@
-"""Hands each event of each session, once and in order, to its readers: metrics, a store, a dashboard."""
+"""The stream of events: each event of each session goes to every reader, once and in order."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -10,11 +10,11 @@ from turnkeeper.ids import SessionId
 logger = logging.getLogger("turnkeeper.events")
 
 Reader: TypeAlias = Callable[[SessionId, Event], None]
-"""Gets one event; must return soon, and what it raises is logged and changes nothing."""
+"""Takes one event, and must return soon; an error that it raises is logged and changes nothing."""
 
 
 class EventStream:
-    """The one stream of events."""
+    """The one stream of the events of all sessions."""
 
     def __init__(self, readers: Iterable[Reader] = ()) -> None:
         """Hand every event to these readers."""

@@ -68,7 +68,7 @@ class SessionFactory:
         return entry
 
     def choose_limit(self, new: NewSession) -> int | None:
-        """The most tokens of a path, prompt and completion together; None for no limit."""
+        """Choose the most tokens of a path, prompt and completion together; None for no limit."""
         return new.max_seq_len or self._config.model.max_seq_len
 
     def build_session(self, new: NewSession) -> Session:

@@ -1,4 +1,4 @@
-"""What a session takes in memory, part by part: the one list of what an agent or a trainer can make grow.
+"""Measures the memory of a session, part by part: the one list of what an agent or a trainer can make grow.
 
 Arrays are measured exactly, texts by length and alphabet, every other value by a constant. Each part is kept up to date
 while it changes (``SessionEntry``), so that no request pays for a whole session; `measure_session` measures all of it
@@ -25,7 +25,7 @@ class Part(StrEnum):
     SETTINGS = "settings"
     """The session itself, with the metadata and the pins of whoever created it."""
     TURNS = "turns"
-    """Its turns but for their routing rows and tools: messages, ids, log-probabilities, what their requests asked for,
+    """The turns without their routing rows and tools: messages, ids, log-probabilities, what their requests asked for,
     harness headers and idempotency keys, marks, differences that were accepted."""
     TOOLS = "tools"
     """The definitions of its tools, each of which is held once."""
@@ -34,15 +34,15 @@ class Part(StrEnum):
     PATHS = "paths"
     """The ids of the paths that are held joined."""
     MISMATCHES = "mismatches"
-    """What was found where ids and messages of a path were compared."""
+    """The mismatches that were found between ids and messages of a path."""
     EVENTS = "events"
-    """Its events: a call that was given up, a reply that was delivered."""
+    """The events of the session, such as a call that was given up or a reply that was delivered."""
     IN_FLIGHT = "in_flight"
     """The requests of turns in flight, and the text that was generated for them so far."""
 
 
 SESSION_BYTES, TURN_BYTES, EVENT_BYTES, MESSAGE_BYTES = 5120, 4096, 256, 1024
-"""What a session, a turn, an event and a message of a request take by themselves, without any text."""
+"""The bytes of a session, a turn, an event and a message of a request, without any text."""
 
 _WIDE_BYTES = 4
 """What a character takes in a text that is not all ASCII; a narrower text is often held in UTF-8 as well."""
@@ -56,7 +56,7 @@ _MAPPINGS = (dict, Mapping)  # a dict first: asking whether a value is a Mapping
 
 
 def measure_session(entry: "SessionEntry") -> Mapping[Part, int]:
-    """Every part of a session, measured anew."""
+    """Measure every part of a session anew, in bytes."""
     session, turns = entry.session, entry.session.forest.turns
     return {
         Part.SETTINGS: measure_settings(entry.settings),
@@ -73,12 +73,12 @@ def measure_session(entry: "SessionEntry") -> Mapping[Part, int]:
 
 
 def measure_settings(settings: NewSession) -> int:
-    """What a session takes before its first turn."""
+    """Measure a session before its first turn, in bytes."""
     return SESSION_BYTES + measure_value(settings.metadata) + measure_value(dict(settings.pins))
 
 
 def measure_turn(turn: Turn) -> int:
-    """What a turn takes, its routing rows and tools aside."""
+    """Measure a turn without its routing rows and tools, in bytes."""
     completion, request = turn.completion, turn.request
     arrays = turn.prompt.ids.nbytes + completion.ids.nbytes + completion.logprobs.nbytes
     indexer = completion.indexer_rows.nbytes if completion.indexer_rows is not None else 0
@@ -100,13 +100,13 @@ def measure_turn(turn: Turn) -> int:
 
 
 def measure_rows(turn: Turn) -> int:
-    """What the routing rows of a turn take, wherever they are."""
+    """Measure the routing rows of a turn, in memory or on disk, in bytes."""
     rows = turn.completion.rows
     return 0 if rows is None else rows.size_bytes
 
 
 def measure_pending(pending: PendingTurn) -> int:
-    """What the request of a turn in flight takes: all of its messages, however few of them are new."""
+    """Measure the request of a turn in flight with all of its messages, however few of them are new, in bytes."""
     size = 0
     for message in pending.query.messages:  # a plain loop, since most messages have nothing but content
         size += MESSAGE_BYTES + measure_string(message.content)
@@ -120,7 +120,7 @@ def measure_pending(pending: PendingTurn) -> int:
 
 
 def measure_text(text: "TextDelta") -> int:
-    """What a piece of generated text takes while its turn is in flight."""
+    """Measure a part of generated text while its turn is in flight, in bytes."""
     return _PAIR_BYTES + measure_string(text.reasoning) + measure_string(text.content)
 
 
@@ -130,7 +130,7 @@ def measure_string(text: str) -> int:
 
 
 def measure_value(value: Any) -> int:
-    """What a JSON value takes, about."""
+    """Estimate the memory of a JSON value, in bytes."""
     if isinstance(value, str):
         return measure_string(value) + 50
     if isinstance(value, _MAPPINGS):

@@ -21,11 +21,11 @@ _NO_HASH = bytes(_HASH_BYTES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptKey:
-    """What is kept of a session's key."""
+    """The stored form of a session's key."""
 
     hash: bytes = field(repr=False)
     grant: Grant
-    """What it opens."""
+    """The session and the rights that the key opens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class IssuedKey:
 
 
 class KeyRing:
-    """What the keys of a server open."""
+    """The keys of a server: who sends a key, and what the key opens."""
 
     def __init__(self, admin_keys: Iterable[str], token_bytes: Callable[[int], bytes]) -> None:
         """Take the admin's keys; where there is none, everybody is the admin.
@@ -52,7 +52,7 @@ class KeyRing:
 
     @property
     def has_admin_keys(self) -> bool:
-        """Whether the server has keys."""
+        """True where the server has admin keys, so that every caller needs a key."""
         return bool(self._admins)
 
     def issue(self, grant: Grant) -> IssuedKey:
@@ -61,7 +61,7 @@ class KeyRing:
         return IssuedKey(text=text, kept=KeptKey(hash=self._hash(text), grant=grant))
 
     def identify(self, keys: Iterable[str], find: Callable[[SessionId], KeptKey | None]) -> Caller:
-        """Who a caller is that sends these keys.
+        """Identify the caller that sends these keys.
 
         Args:
             keys: in plain text, as they came.

@@ -1,4 +1,4 @@
-"""Keeps sessions under their memory limit: rows of idle ones go to disk, then new sessions are refused."""
+"""Keeps sessions under their memory limit: rows of idle sessions go to disk, then new sessions are refused."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ logger = logging.getLogger("turnkeeper.memory")
 
 
 class MemoryLimiter:
-    """Watches the memory of all sessions."""
+    """Limits the memory of all sessions together."""
 
     def __init__(
         self,
@@ -24,10 +24,10 @@ class MemoryLimiter:
         on_spilled: Callable[[int], None],
         spawn: Spawn = spawn_alone,
     ) -> None:
-        """Watch.
+        """Limit the memory of an account.
 
         Args:
-            account: what all sessions take.
+            account: the memory of all sessions.
             limit_bytes: what their turns may take in memory.
             directory: where rows go; None for the system's folder of temporary files.
             on_spilled: told how many bytes moved to disk.

@@ -1,4 +1,4 @@
-"""What is read out of a session: its records and metadata, its samples. Changes nothing of it.
+"""Reads sessions without changing them: records and metadata for ``GET``, samples for trainers.
 
 Views are taken in the event loop; what is heavy runs in threads over values that never change, beside turns that commit
 meanwhile.
@@ -44,7 +44,10 @@ class SessionReader:
         self._config = config
 
     async def describe(self, entry: SessionEntry, *, with_rows: bool, is_admin: bool) -> bytes:
-        """The JSON of ``GET /sessions/{id}``; to others than the admin without addresses in what engines said."""
+        """Build the JSON of ``GET /sessions/{id}``.
+
+        For callers without an admin key, addresses in what engines said are left out.
+        """
         hosts = list_hosts(self._config.engine.backend_url)
         show = dict[str, Any] if is_admin else partial(hide_addresses_in, hosts=hosts)
         last = entry.session.forest.last
@@ -64,8 +67,11 @@ class SessionReader:
         return body
 
     def _plan_outcome(self, entry: SessionEntry) -> Callable[[], Outcome | None]:
-        """What the last collect made of the session's tokens, while nothing has changed since, else what one would
-        make of them by the built-in rules; None where turns do not make samples. It may run in a thread."""
+        """Return a function that works out what becomes of the session's tokens; any thread may call the function.
+
+        The function returns the outcome of the last collect while nothing has changed since, and otherwise the outcome
+        that the built-in rules would give; None where the turns do not make samples.
+        """
         if entry.outcome is not None and entry.outcome[0] == len(entry.session.events):
             known = entry.outcome[1]
             return lambda: known
@@ -88,7 +94,7 @@ class SessionReader:
         agent_metadata: JsonObject | None,
         rewards: Mapping[str, Reward] | None,
     ) -> Collection:
-        """The session's samples; repeating it gives the same bytes.
+        """Collect the samples of a session; repeating it gives equal bytes.
 
         Raises:
             RequestError: a reward names no turn, or several.
@@ -129,7 +135,7 @@ class SessionReader:
         agent_metadata: JsonObject | None,
         rewards: Mapping[str, Reward] | None,
     ) -> Callable[[], Collection]:
-        """The collect of a session as it stands; it may run in a thread."""
+        """Return a function that collects the session as it stands now; any thread may call the function."""
         with_messages = self._config.history.save_debug_trajectory_data
         return partial(
             collect,

@@ -34,7 +34,7 @@ class RecordView:
 
 
 def view_records(session: Session) -> tuple[RecordView, ...]:
-    """The turns of the live path, under a tree of the last commit's path."""
+    """List the turns of the live path; under a tree, those of the path of the newest turn."""
     forest = session.forest
     return tuple(
         RecordView(
@@ -49,7 +49,7 @@ def view_records(session: Session) -> tuple[RecordView, ...]:
 def build_records(
     views: Sequence[RecordView], *, with_rows: bool, use_addition_r3: bool, show_meta: ShowMeta = dict
 ) -> list[JsonObject]:
-    """One record for each turn; arrays stand for lists.
+    """Build one record for each turn; arrays stand for lists.
 
     Args:
         views: the turns.
@@ -65,7 +65,7 @@ def build_records(
 def build_metadata(
     session: Session, view: SessionView, *, max_trim_tokens: int, own: JsonObject, mismatch: list[JsonObject] | None
 ) -> JsonObject:
-    """What ``GET`` and samples say of the session.
+    """Build the metadata of a session for ``GET`` and for samples.
 
     Args:
         session: the session.
@@ -110,7 +110,7 @@ def _build_record(view: RecordView, *, with_rows: bool, use_addition_r3: bool, s
 
 
 def _build_request(view: RecordView, *, use_addition_r3: bool) -> JsonObject:
-    """The request as the engine got it, but for call ids, which are those that the agent knows."""
+    """Rebuild the request that the engine got, with the call ids that the agent knows."""
     turn, request = view.turn, view.turn.request
     kept = view.parent_ids[: len(view.parent_ids) - turn.prompt.trim]
     dropped: list[str] = turn.completion.marks.get("dropped_fields", [])
@@ -138,7 +138,7 @@ def _build_request(view: RecordView, *, use_addition_r3: bool) -> JsonObject:
 
 
 def _build_response(turn: Turn, *, with_rows: bool, show_meta: ShowMeta) -> JsonObject:
-    """The reply in the form of the engine's chat wire."""
+    """Rebuild the reply in the form of SGLang's chat route."""
     completion = turn.completion
     count = len(completion.ids)
     prompt_tokens = turn.path_tokens - count

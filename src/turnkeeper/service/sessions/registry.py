@@ -1,4 +1,4 @@
-"""The sessions of this process: by id, with limits, expiry and tombstones.
+"""Holds the sessions of this process by id, with limits, expiry and tombstones.
 
 A session expires once it was idle for its time to live, counted from the end of its last request. An expired one
 leaves a tombstone, so that stragglers learn what happened. Nothing that is in flight is ever evicted.
@@ -43,24 +43,23 @@ class Registry:
         self._deleted: dict[SessionId, float] = {}
 
     def __len__(self) -> int:
-        """How many sessions there are."""
+        """Return the number of sessions."""
         return len(self._entries)
 
     def __iter__(self) -> Iterator[SessionEntry]:
-        """All sessions, in the order of their creation."""
+        """Iterate over all sessions in the order of their creation."""
         return iter(self._entries.values())
 
     def count_turns(self) -> int:
-        """The number of turns in flight."""
+        """Count the turns in flight of all sessions."""
         return sum(len(entry.in_flight) for entry in self)
 
     def count_held(self) -> int:
-        """The number of sessions with a turn, or something that may become one: an unused session holds nothing to
-        collect."""
+        """Count the sessions that a drain waits for: those with a turn or with a request that may become a turn."""
         return sum(len(entry.session.forest) > 0 or not entry.is_idle for entry in self)
 
     def draw_id(self) -> SessionId:
-        """A fresh id that nobody can guess."""
+        """Draw a fresh id that nobody can guess."""
         return build_session_id(self._token_bytes(16))
 
     def check_room(self, now: float) -> None:
@@ -83,7 +82,7 @@ class Registry:
         self._entries[entry.id] = entry
 
     def find(self, session_id: SessionId, now: float) -> SessionEntry | None:
-        """The session of this id; None where there is none that is alive."""
+        """Find the session of this id; None where there is no such session or it has expired."""
         entry = self._entries.get(session_id)
         if entry is not None and entry.is_expired(now):
             self._expire(entry, now)
@@ -91,7 +90,7 @@ class Registry:
         return entry
 
     def get(self, text: str, now: float) -> SessionEntry:
-        """The session of this id.
+        """Return the session of this id.
 
         Raises:
             SessionExpiredError: it was idle for too long.
@@ -106,7 +105,7 @@ class Registry:
         raise SessionNotFoundError(f"there is no session {text[:64]!r}")
 
     def find_unused(self, text: str, now: float) -> SessionId | None:
-        """The id that a text spells, if no session has or lately had it."""
+        """Parse an id that no session has or lately had; None where the text is no such id."""
         session_id = parse_session_id(text)
         if session_id is None or session_id in self._entries or self._is_buried(session_id, now):
             return None
@@ -122,7 +121,7 @@ class Registry:
             _bury(self._deleted, entry.id, now)
 
     def has_expired(self, text: str, now: float) -> bool:
-        """Whether the id is that of a session that expired lately."""
+        """Tell whether an id is that of a session that expired lately."""
         session_id = parse_session_id(text)
         if session_id is None:
             return False
@@ -144,7 +143,7 @@ class Registry:
         return len(expired)
 
     def page(self, *, after: str | None, limit: int) -> tuple[SessionEntry, ...]:
-        """Up to ``limit`` sessions in the order of their ids, from the one behind ``after`` on."""
+        """Return up to ``limit`` sessions in the order of their ids, from the first id after ``after`` on."""
         ids = sorted(each for each in self._entries if after is None or each > after)
         return tuple(self._entries[each] for each in islice(ids, limit))
 

@@ -128,7 +128,7 @@ def parse_new_session(body: JsonObject) -> NewSession:
 
 
 def parse_length(value: Any, name: str) -> int | None:
-    """A token limit that may be left out.
+    """Parse a token limit that may be left out.
 
     Raises:
         RequestError: it is no whole number of at least 1.
@@ -141,7 +141,7 @@ def parse_length(value: Any, name: str) -> int | None:
 
 
 def _refuse(error: ValidationError) -> RequestError:
-    """The first thing that is wrong; an unknown key before a bad value, since it may be a known key misspelled."""
+    """Build the refusal of the first fault: unknown keys come before bad values, since they may be misspelled."""
     errors = error.errors(include_url=False, include_context=False)
     unknown = [str(each["loc"][0])[:64] for each in errors if each["type"] == "extra_forbidden"]
     if unknown:

@@ -24,11 +24,11 @@ class Spilled:
 
     rows: RoutingRows
     place: NDArray[np.unsignedinteger]
-    """The same values, mapped."""
+    """The values of these rows, mapped from the file."""
 
 
 def list_rows(entry: SessionEntry) -> list[RoutingRows]:
-    """The rows of a session that are still in memory."""
+    """List the routing rows of a session that are still in memory."""
     turns = entry.session.forest.turns[entry.spilled_turns :]
     return [turn.completion.rows for turn in turns if turn.completion.rows is not None]
 
@@ -62,7 +62,7 @@ def write_rows(rows: Sequence[RoutingRows], directory: str | None) -> list[Spill
 
 
 async def spill(entry: SessionEntry, directory: str | None) -> int:
-    """Move a session's rows to disk; returns how many bytes of memory that frees.
+    """Move a session's rows to disk, and return the number of bytes of memory that this frees.
 
     Raises:
         OSError: it cannot be written; the rows stay where they are.

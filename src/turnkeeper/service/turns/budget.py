@@ -1,4 +1,4 @@
-"""How many tokens a turn may still sample. Pure."""
+"""Works out how many tokens a turn may sample. Pure."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ class Budget:
     """The token limit of one engine call."""
 
     max_tokens: int | None
-    """What the engine is asked for; None asks for no limit."""
+    """The token limit that the engine is given; None gives no limit."""
     asked_tokens: int | None = None
-    """What was asked for, where it had to be lowered."""
+    """The token limit that the agent asked for, where it had to be lowered; None otherwise."""
 
 
 def plan_budget(*, prompt_tokens: int, asked_tokens: int | None, limit_tokens: int | None) -> Budget:
@@ -61,11 +61,11 @@ def check_messages(query: Query, limit_tokens: int | None) -> None:
 
 
 def build_length_error(found: str, prompt_tokens: int, limit_tokens: int) -> ContextLengthError:
-    """The refusal of a prompt, in the words by which agents know that they must compact.
+    """Build the refusal of a prompt, in the words by which agents recognize that they must compact.
 
     Args:
         found: how long the prompt is.
-        prompt_tokens: the same as a number.
+        prompt_tokens: the length of the prompt, or the least that it can be.
         limit_tokens: what prompt and completion may have together.
     """
     return ContextLengthError(
@@ -78,5 +78,5 @@ def build_length_error(found: str, prompt_tokens: int, limit_tokens: int) -> Con
 
 
 def choose_limit(*limits: int | None) -> int | None:
-    """The smallest of the limits that are set."""
+    """Choose the smallest of the limits that are set; None where no limit is set."""
     return min((limit for limit in limits if limit is not None), default=None)

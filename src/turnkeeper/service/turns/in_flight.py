@@ -104,22 +104,22 @@ class TurnInFlight:
         self._rendered = asyncio.Event()
         self._timer: asyncio.Task[None] | None = None
         self.held_bytes = 0
-        """What the turn takes in memory, as its session counts it."""
+        """The bytes that the turn takes in memory, as the session counts them."""
         entry.add_in_flight(self)
 
     @property
     def is_over(self) -> bool:
-        """Whether the turn is recorded, failed or abandoned."""
+        """True once the turn is recorded, failed or abandoned."""
         return not TRANSITIONS[self.state]
 
     @property
     def has_waiters(self) -> bool:
-        """Whether a client is connected."""
+        """True while a client that waits for the reply is connected."""
         return any(waiter.is_connected for waiter in self._waiters)
 
     @property
     def joined(self) -> int:
-        """How many requests have joined the first one."""
+        """The number of requests that have joined the first request."""
         return max(0, len(self._waiters) - 1)
 
     # Clients.
@@ -138,19 +138,19 @@ class TurnInFlight:
         return waiter
 
     def note_ready(self, waiter: Waiter) -> None:
-        """A client said how its reply is rendered: a held reply is recorded for it, a recorded one sent at once."""
+        """Deliver a recorded reply to a client that said how to render it, or let a held reply be recorded."""
         if self.recorded is not None and waiter.is_connected and waiter.render is not None:
             waiter.deliver(self.recorded, waiter.render(self.recorded.reply))
         elif not self.is_over:
             self._ready.set()
 
     def note_hang_up(self) -> None:
-        """A client left: without any other the turn is kept for the reconnect grace."""
+        """Note that a client left: a turn without any other client is kept for the reconnect grace."""
         if self.state in ABANDONABLE and not self.has_waiters and self._timer is None:
             self._timer = self._spawn("reconnect_grace", self._expire())
 
     def note_prompt(self, prompt_tokens: int) -> None:
-        """The prompt is rendered: its length goes to every client, those included that joined before."""
+        """Hand the length of the rendered prompt to every client that has joined so far."""
         self.prompt_tokens = prompt_tokens
         for waiter in self._waiters:
             waiter.prompt_tokens = prompt_tokens
@@ -194,12 +194,12 @@ class TurnInFlight:
         self._refuse_all(shown)
 
     def hold(self, reply: AgentReply) -> None:
-        """The reply is complete: hold it for the clients."""
+        """Hold the complete reply until a client is ready for it."""
         self._move(TurnState.HELD)
         self.reply = reply
 
     def render(self, reply: AgentReply) -> list[tuple[Waiter, bytes]]:
-        """The response of every client that is ready, before anything is recorded.
+        """Render the response of every client that is ready, before anything is recorded.
 
         Raises:
             Exception: what a dialect raises for a reply that it cannot express.
@@ -207,12 +207,12 @@ class TurnInFlight:
         return [(each, each.render(reply)) for each in self._waiters if each.is_connected and each.render is not None]
 
     def begin_recording(self) -> None:
-        """From here on only the outcome of the recording ends the turn."""
+        """Begin the recording, whose outcome alone can end the turn from now on."""
         self._move(TurnState.RECORDING)
         self._stop_timer()
 
     def finish(self, turn: Turn, reply: AgentReply, responses: list[tuple[Waiter, bytes]]) -> None:
-        """The turn is recorded: hand over the responses, also to clients that joined during the recording."""
+        """Hand over the responses of the recorded turn, also to clients that joined during the recording."""
         self._move(TurnState.RECORDED)
         self.recorded = RecordedReply(reply=reply, turn_id=turn.id)
         self._leave()
@@ -291,15 +291,15 @@ class TurnInFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Tokens that were sampled in vain, or a call of which nobody knows."""
+    """Sampled tokens that no turn will hold, or a call whose number of sampled tokens is unknown."""
 
     reason: DropReason
     sampled_tokens: int | None
-    """None when nobody knows."""
+    """The number of sampled tokens; None where it is unknown."""
 
 
 def list_losses(error: Exception) -> tuple[Loss, ...]:
-    """Account for a failed call by its error.
+    """List the losses of a failed call by its error.
 
     The error says how many tokens the reply held, and how many those that were cut short. An engine that was not
     reached, or that refused or was paused, sampled nothing. After any other failure of an engine nobody knows.
@@ -315,6 +315,6 @@ def list_losses(error: Exception) -> tuple[Loss, ...]:
 
 
 def is_unknown(error: Exception) -> bool:
-    """Whether the engine may have sampled tokens of which it did not tell."""
+    """Tell whether the engine may have sampled tokens that it did not report."""
     told = EngineRefusedError | EnginePausedError | TurnAbortedError
     return isinstance(error, EngineError) and not isinstance(error, told) and error.facts.get("accepted") is not False

@@ -1,4 +1,4 @@
-"""What one turn asks an engine for, decided before the call. Pure."""
+"""Plans the engine call of one turn before the call is made. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,9 +32,9 @@ class GenerationPlan:
     held_indexer: Sequence[NDArray[np.int32]] = ()
     """The indexer's rows of the parent's path in pieces, which the reply's payload will cover again."""
     wants_text: bool = False
-    """Whether text is handed on as it is generated."""
+    """True where text is handed on to the client as it is generated."""
     marks: JsonObject = field(default_factory=dict[str, Any])
-    """What is notable so far."""
+    """The marks of the turn that are known before the call."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -42,7 +42,7 @@ class GenerationPlan:
         return len(self.engine_request.prompt_ids)
 
     def name_completion(self, completion: Completion, named: NamedReply, response_id: str) -> Completion:
-        """The completion under the id of its delivery and the ids of its calls, with the plan's marks."""
+        """Return the completion with the id of its response, the ids of its tool calls and the marks of the plan."""
         marks = {**self.marks, **completion.marks}
         if dropped := {*self.marks.get("dropped_fields", ()), *completion.marks.get("dropped_fields", ())}:
             marks["dropped_fields"] = sorted(dropped)

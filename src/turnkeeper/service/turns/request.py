@@ -26,7 +26,7 @@ class ResolvedRequest:
     parent: TurnId | None
     """The turn that the request attaches to; None for a new root."""
     overridden: Mapping[str, Any]
-    """What the agent had asked for where pins won."""
+    """The values that the agent asked for and that pins replaced, by the name of the field."""
     unpinned: tuple[str, ...]
     """Fields by which the agent changes the distribution, since no pin says otherwise."""
 

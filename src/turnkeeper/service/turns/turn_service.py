@@ -166,12 +166,12 @@ class TurnService:
         )
 
     def _choose_limit(self, limit_tokens: int | None) -> int | None:
-        """The token limit of a path: the session's, the model's or an engine's, whichever is smallest."""
+        """Choose the token limit of a path: that of the session, the model or an engine, whichever is smallest."""
         engine_limits = (status.context_length for status in self._monitor.statuses)
         return choose_limit(limit_tokens, self._context_length, *engine_limits)
 
     async def _generate(self, turn: TurnInFlight, plan: GenerationPlan) -> TurnOutcome:
-        """The engine call, through pauses and weight updates, in the time that a turn may take."""
+        """Call the engine, through pauses and weight updates, within the time that a turn may take."""
         closed_as = turn.entry.session.closed_as
         if closed_as is not None:  # all turns were ended while this one's prompt was rendered
             raise SessionClosedError(f"session {turn.entry.id}: {closed_as}")
@@ -194,7 +194,7 @@ class TurnService:
             ) from error
 
     def _build_sink(self, turn: TurnInFlight, plan: GenerationPlan) -> Callable[[TokenIds], None]:
-        """Reads ids as they come and hands on their text. Engines that do not stream ids never call it.
+        """Build the function that reads ids as they come and hands on their text; only engines that stream ids call it.
 
         A stop string would be streamed before it is recognised, so requests with one get their text at the end.
         """
@@ -250,7 +250,7 @@ class TurnService:
         limit_tokens: int | None,
         query: Query | None = None,
     ) -> int:
-        """The length of the prompt that a turn of this session would have; nothing changes.
+        """Count the tokens of the prompt that a turn of this session would have, without changing the session.
 
         A prompt that is over the limit is counted too, unless it is so long that it need not be tokenized to know.
 

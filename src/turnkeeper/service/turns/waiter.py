@@ -29,7 +29,7 @@ class TextDelta:
     content: str = ""
 
     def __bool__(self) -> bool:
-        """Whether there is any text."""
+        """Return True where the delta has text."""
         return bool(self.reasoning or self.content)
 
 
@@ -42,7 +42,7 @@ class RecordedReply:
 
 
 class ClientGoneError(Exception):
-    """The client closed its connection: nobody is left to answer."""
+    """The client closed its connection before the response was complete."""
 
 
 class Waiter:
@@ -72,7 +72,7 @@ class Waiter:
         self.created_s = created_s
         self.prompt_tokens = prompt_tokens
         self.is_connected = True
-        """Whether the client is still there, as far as anybody knows."""
+        """True until the client is known to have hung up."""
         self.render: RenderReply | None = None
         """How the reply is rendered for this client; None before ``expect``."""
         self._entry = entry
@@ -84,12 +84,12 @@ class Waiter:
 
     @property
     def is_over(self) -> bool:
-        """Whether the client got its response, or an error instead."""
+        """True once the client has its response, or an error instead."""
         return self._response.done()
 
     @property
     def is_ready(self) -> bool:
-        """Whether the client is connected and has said how its reply is rendered."""
+        """True while the client is connected and has said how the reply is rendered."""
         return self.is_connected and self.render is not None
 
     def expect(self, render: RenderReply) -> None:
@@ -106,7 +106,7 @@ class Waiter:
             await self._turn.wait_until_rendered()
 
     async def wait(self) -> bytes:
-        """The response; ``expect`` comes first.
+        """Wait for the response; ``expect`` comes first.
 
         Raises:
             ClientGoneError: the client hung up meanwhile.
@@ -115,7 +115,7 @@ class Waiter:
         return await asyncio.shield(self._response)
 
     async def wait_for_text(self, timeout_s: float) -> TextDelta:
-        """The text that was generated since the last call.
+        """Wait for text that was generated since the last call.
 
         Returns without text at the timeout, and as soon as the response or an error is there.
         """
@@ -129,7 +129,7 @@ class Waiter:
         return text
 
     def take_text(self) -> TextDelta:
-        """The text since the last call, without waiting."""
+        """Return the text that was generated since the last call, without waiting."""
         said = self._turn.texts if self._turn is not None else []
         new = said[self._texts_taken :]
         self._texts_taken = len(said)
