@@ -27,7 +27,7 @@ from turnkeeper.bench.load import run_load
 from turnkeeper.bench.measure import open_agents
 from turnkeeper.bench.scenario import Case, Rows
 from turnkeeper.bench.server import find_checkpoint
-from turnkeeper.bench.stack import Material, ServerProcess, running_mock, running_server
+from turnkeeper.bench.stack import BenchServer, Material, running_mock, running_server
 from turnkeeper.choices import TokenizerBackend
 from turnkeeper.errors import ConfigError, ProcessError
 
@@ -108,7 +108,7 @@ async def profile_case(case: Case, material: Material, *, sessions: int) -> Prof
     )
 
 
-async def _talk(case: Case, material: Material, server: ServerProcess, *, seed: int) -> None:
+async def _talk(case: Case, material: Material, server: BenchServer, *, seed: int) -> None:
     agents = await open_agents(case, material, server.url, seed=material.seed + seed)
     await run_load(agents, case.turns_each)
     for agent in agents:

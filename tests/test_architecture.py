@@ -2,9 +2,11 @@
 
 1. Who may import whom: a package imports only packages of rows above its own, and those of BESIDE.
 2. The pure packages touch no socket, clock, environment, random source, log or file.
+3. No two modules have a public class of one name.
 """
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
@@ -153,3 +155,13 @@ def test_the_two_rules_find_what_breaks_them(tmp_path: Path) -> None:
     assert _imported_packages(path) == {"http"}
     assert "http" not in _allowed("core")
     assert _touched(path) == {"asyncio", "open"}
+
+
+def test_no_two_modules_have_a_class_of_one_name() -> None:
+    names = Counter(
+        node.name
+        for path in MODULES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []

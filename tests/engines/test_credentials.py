@@ -1,6 +1,6 @@
 """Engines that ask for a key.
 
-1. Every call carries the key, or user and password of the URL: generations, probes, orders, relays, aborts.
+1. Every call carries the key, or user and password of the URL: generations, statuses, control calls, relays, aborts.
 2. Neither is shown.
 3. Without them an engine that asks serves nobody.
 """

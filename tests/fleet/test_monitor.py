@@ -2,10 +2,10 @@
 
 1. A pause that an engine began by itself closes the gate, its end opens it.
 2. Versions are asked for once, and again only after the trainer has spoken; engines that name none are not asked twice.
-3. A look that began before the trainer spoke is out of date.
+3. A poll that began before a request of the trainer is out of date.
 4. It remembers which engines got other weights.
 5. A router whose workers are out of reach is named once: what is abandoned there cannot be aborted.
-6. It looks more often while paused or alert, at once when poked, and callers share a look; a closed one looks no more.
+6. It polls more often while paused or asked to, at once when woken; callers share a poll. Once closed it polls no more.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from turnkeeper.testing.clock import ManualClock, settle
 
 
 class Desk:
-    """A watch with everything it needs."""
+    """A monitor with everything that it needs."""
 
     def __init__(self) -> None:
         self.engine = FakeEngine()

@@ -2,9 +2,9 @@
 
 1. A route is probed once, when its URL is first seen serving; again when it came back, or something else serves there.
 2. None is probed while the gate is closed, the engine is paused or not there; a pause ends the probe it meets.
-3. A turn waits a little for the first verdict; a probe without an answer, or one that failed, holds up none.
-4. A turn on an unfit route is refused with the explanation and makes no engine call; only a fatal verdict does that.
-5. A bad verdict is renewed by a turn once it has some age, and now and then without one; a good one stands.
+3. A turn waits a little for the first result; a check without an answer, or one that failed, holds up none.
+4. A turn on an unfit route is refused with the reason and makes no engine call; only a fatal result does that.
+5. A bad result is renewed by a turn once it has some age, and at intervals without one; a good one stands.
 6. One warning for one problem; the problems and the counts are those of now.
 """
 
@@ -148,7 +148,7 @@ async def test_the_end_of_the_keeper_ends_its_probes() -> None:
 
 
 @pytest.mark.parametrize("result", [SOUND, SILENT, replace(UNFIT, is_fatal=False)])
-async def test_a_turn_waits_for_the_first_verdict(result: RouteCheckResult) -> None:
+async def test_a_turn_waits_for_the_first_result(result: RouteCheckResult) -> None:
     async with staged() as stage:
         await stage.see(SERVING)
         turn = await stage.begin_turn()
@@ -157,7 +157,7 @@ async def test_a_turn_waits_for_the_first_verdict(result: RouteCheckResult) -> N
         assert (await turn).url
 
 
-async def test_a_turn_that_waits_is_refused_by_the_verdict() -> None:
+async def test_a_turn_that_waits_is_refused_by_the_result() -> None:
     async with staged() as stage:
         await stage.see(SERVING)
         turn = await stage.begin_turn()
@@ -196,7 +196,7 @@ async def test_turns_on_an_unfit_route_are_refused_without_an_engine_call() -> N
         assert (len(stage.checks), stage.engine.requests) == (1, [])
 
 
-async def test_a_turn_renews_a_bad_verdict_of_some_age() -> None:
+async def test_a_turn_renews_a_bad_result_of_some_age() -> None:
     async with staged() as stage:
         await stage.see(SERVING)
         await stage.answer(UNFIT)
@@ -207,7 +207,7 @@ async def test_a_turn_renews_a_bad_verdict_of_some_age() -> None:
         assert [(await turn).url for turn in turns]
 
 
-async def test_a_renewed_verdict_may_be_as_bad() -> None:
+async def test_a_renewed_result_may_be_as_bad() -> None:
     async with staged() as stage:
         await stage.see(SERVING)
         await stage.answer(UNFIT)

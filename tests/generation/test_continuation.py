@@ -4,7 +4,7 @@
    sent; attempts are bounded.
 2. State that lives inside an engine is an obstacle to resuming.
 3. The next request holds prompt and partial ids, the rest of the budget, and the start of the rows that are verified.
-4. A piece that ended all the same is seen.
+4. A part that is complete all the same is seen.
 """
 
 from typing import Any
@@ -102,7 +102,7 @@ def part(count: int, patch: Patch | None = None) -> ReplyPart:
     return ReplyPart(request=make_request(), generation=generation, versions=(), patch=patch)
 
 
-def test_without_a_piece_the_turn_is_asked_for_again_under_another_rid() -> None:
+def test_without_a_part_the_turn_is_asked_for_again_under_another_rid() -> None:
     first = make_request()
     again = make_request(rid="r-2")
     assert render_chat_body(derive_request(first, [], rid="r-2")) == render_chat_body(again)
@@ -160,7 +160,7 @@ def test_the_budget_is_the_smaller_limit(sampling: dict[str, Any], budget: int |
         pytest.param([5], 3, {"sampling": {"max_tokens": 4}}, None, id="budget left"),
     ],
 )
-def test_a_piece_that_ended_all_the_same_is_seen(
+def test_a_part_that_is_complete_all_the_same_is_seen(
     ids: list[int], held: int, fields: dict[str, Any], expected: FinishReason | None
 ) -> None:
     found = find_natural_end(freeze_ids(ids), held=held, request=make_request(**fields), stop_ids=(2,))

@@ -1,4 +1,4 @@
-"""Pieces of a turn as one reply.
+"""Parts of a turn as one reply.
 
 1. Ids, logprobs, versions and rows are joined in order and stay parallel; counts are those of the whole.
 2. A character or a tool call that lies across a cut comes out whole: the message is read from the joined ids.
@@ -42,7 +42,7 @@ def parse(request: GenerateRequest, ids: TokenIds) -> dict[str, Any]:
 
 
 def make_parts(ids: list[int], cuts: list[int], *, first_row: int = 3, **fields: Any) -> list[ReplyPart]:
-    """A turn of these ids, cut at the given counts, each piece under a version of its own."""
+    """A turn of these ids, cut at the given counts, each part under a version of its own."""
     path_rows = scripted_rows([*PROMPT, *ids], layers=2, topk=2, experts=8).astype(np.uint8)
     parts: list[ReplyPart] = []
     bounds = [0, *cuts, len(ids)]
@@ -78,14 +78,14 @@ def join(parts: list[ReplyPart]) -> JoinedReply:
     return join_parts(parts, parse=parse, decode=decode)
 
 
-def test_one_piece_is_the_reply_as_the_engine_gave_it() -> None:
+def test_one_part_is_the_reply_as_the_engine_gave_it() -> None:
     [only] = make_parts(encode("hello"), [])
     joined = join_parts([only])
     assert joined.generation is only.generation
     assert (joined.versions, joined.patch, joined.cut_tokens) == (only.versions, only.patch, 0)
 
 
-def test_reports_of_the_likeliest_tokens_are_joined_where_every_piece_has_one() -> None:
+def test_reports_of_the_likeliest_tokens_are_joined_where_every_part_has_one() -> None:
     parts = make_parts(encode("hello"), [2])
     told = [
         replace(part, generation=replace(part.generation, top_logprobs=((((7, -float(at)),),) * count)))

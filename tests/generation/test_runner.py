@@ -2,7 +2,7 @@
 
 1. A sound reply is one completion with its versions, rows and times.
 2. An abort is continued only when a weight update explains it: the gate closed at or soon after it, or another
-   version; `restart` makes it again, `resume` joins the pieces, `fail` is a retryable 503.
+   version; `restart` makes it again, `resume` joins the parts, `fail` is a retryable 503.
 3. Any other abort is final, with no second engine call: a trainer that ends 64 turns gets all of them back within the
    grace, at once on its word.
 4. Waits and attempts are bounded. An engine that takes no calls while it is paused is a closed gate.
@@ -319,7 +319,7 @@ async def test_resume_keeps_decode_time_rows_and_counts_those_that_changed() -> 
     assert completion.marks["rows_changed"] == 8
 
 
-async def test_each_piece_keeps_its_own_version() -> None:
+async def test_each_part_keeps_its_own_version() -> None:
     desk = Desk(on_abort=OnAbort.RESUME)
     desk.engine.answers = [desk.pausing(WHOLE[:4]), say(WHOLE[4:], weight_version="2")]
     turn = desk.start()

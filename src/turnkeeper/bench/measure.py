@@ -22,7 +22,7 @@ from turnkeeper.bench.load.agent import Agent, DirectRows
 from turnkeeper.bench.load.client import Client
 from turnkeeper.bench.load.workload import Speaker
 from turnkeeper.bench.scenario import ADMIN_KEY, Case, Rows
-from turnkeeper.bench.stack import Material, Mock, ProcessMeter, ServerProcess, running_mock, running_server
+from turnkeeper.bench.stack import BenchServer, Material, Mock, ProcessMeter, running_mock, running_server
 from turnkeeper.bench.yardstick import measure_yardstick
 
 COLLECTED = 8
@@ -149,7 +149,7 @@ async def _slow_down(mock: Mock, delay_s: float) -> None:
     client.close()
 
 
-async def _warm_up(case: Case, material: Material, server: ServerProcess) -> float:
+async def _warm_up(case: Case, material: Material, server: BenchServer) -> float:
     """Two turns of a session of their own; when the first one was answered, in seconds since the process began."""
     (agent,) = await open_agents(replace(case, sessions=1), material, server.url, seed=material.seed - 1)
     await agent.take_turn()
@@ -160,7 +160,7 @@ async def _warm_up(case: Case, material: Material, server: ServerProcess) -> flo
 
 
 async def _run(
-    case: Case, material: Material, mock: Mock, server: ServerProcess, number: int, all_agents: list[Agent]
+    case: Case, material: Material, mock: Mock, server: BenchServer, number: int, all_agents: list[Agent]
 ) -> Run:
     """One run; its agents join the others, so that their sessions can be collected."""
     seed = choose_seed(material, number)

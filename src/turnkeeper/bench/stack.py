@@ -96,7 +96,7 @@ class Mock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerProcess:
+class BenchServer:
     """A running session server."""
 
     url: str
@@ -125,13 +125,13 @@ async def running_mock(
 @asynccontextmanager
 async def running_server(
     material: Material, model: str, mock: Mock, flags: Sequence[str]
-) -> AsyncGenerator[ServerProcess]:
+) -> AsyncGenerator[BenchServer]:
     """Run a session server in front of a mock until the block ends."""
     checkpoint = material.write_checkpoint(model)
     arguments = ["serve", "--hf-checkpoint", str(checkpoint), "--tito-model", "qwen3", "--backend-url", mock.url]
     started = perf_counter()
     async with running_command([*arguments, "--session-server-port", "0", *flags]) as command:
-        yield ServerProcess(
+        yield BenchServer(
             url=command.url,
             meter=ProcessMeter(command.process.pid),
             started_at=started,

@@ -75,7 +75,7 @@ class _InFlight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpAnswer:
+class ScriptedAnswer:
     """One HTTP answer, with the fault that cuts it short."""
 
     status: int = 200
@@ -141,7 +141,7 @@ class ScriptedEngine:
         self._in_flight: list[_InFlight] = []
         self._running = asyncio.Event()
         self._running.set()
-        self._control: dict[tuple[str, str], Callable[[JsonObject], HttpAnswer]] = {
+        self._control: dict[tuple[str, str], Callable[[JsonObject], ScriptedAnswer]] = {
             ("POST", "/abort_request"): self._on_abort,
             ("POST", "/pause_generation"): self._on_pause,
             ("POST", "/continue_generation"): self._on_continue,
@@ -202,7 +202,7 @@ class ScriptedEngine:
         if self.on_request is not None:
             self.on_request(request)
         if self.authorization not in (None, request.header("authorization")):
-            answer = HttpAnswer(status=401, body=b'{"error":"Unauthorized"}')
+            answer = ScriptedAnswer(status=401, body=b'{"error":"Unauthorized"}')
         elif request.method == "POST" and self.is_generation(request.path):
             answer = await self._generate(request, receive)
         else:
@@ -213,16 +213,16 @@ class ScriptedEngine:
         """True if a route takes an entry of the script."""
         return path in (wire.CHAT, wire.GENERATE)
 
-    def answer_control(self, request: RecordedRequest) -> HttpAnswer:
+    def answer_control(self, request: RecordedRequest) -> ScriptedAnswer:
         """The answer of any other route."""
         if given := self.control_answers.get(request.path):
-            return HttpAnswer(status=given[0], body=given[1])
+            return ScriptedAnswer(status=given[0], body=given[1])
         handler = self._control.get((request.method, request.path))
         if handler is None or (request.path == "/ready" and not self.has_ready_route):
-            return HttpAnswer(status=404, body=b'{"detail":"Not Found"}')
+            return ScriptedAnswer(status=404, body=b'{"detail":"Not Found"}')
         return handler(request.json)
 
-    async def _generate(self, request: RecordedRequest, receive: Callable[[], Awaitable[Any]]) -> HttpAnswer:
+    async def _generate(self, request: RecordedRequest, receive: Callable[[], Awaitable[Any]]) -> ScriptedAnswer:
         is_probe = str(request.json.get("rid") or request.header("x-smg-routing-key")).startswith(PROBE_SESSION)
         async with self._arrived:
             recorded = self.probes if is_probe else self.generations
@@ -248,12 +248,12 @@ class ScriptedEngine:
             return self.script.pop(0)
         return self.default if isinstance(self.default, ScriptedReply) else self.default(request)
 
-    def refuse(self, request: RecordedRequest, asked: JsonObject) -> HttpAnswer | None:
+    def refuse(self, request: RecordedRequest, asked: JsonObject) -> ScriptedAnswer | None:
         """The answer to a call that cannot be served; None for one that can."""
         problem = self.find_problem(asked)
         if problem is None:
             return None
-        return HttpAnswer(status=400, body=orjson.dumps(wire.build_error(request.path, problem)))
+        return ScriptedAnswer(status=400, body=orjson.dumps(wire.build_error(request.path, problem)))
 
     def find_problem(self, body: JsonObject) -> str | None:
         """Why a generate call is refused with a 400; None when it is not."""
@@ -289,11 +289,11 @@ class ScriptedEngine:
         *,
         number: int,
         is_aborted: bool,
-    ) -> HttpAnswer:
+    ) -> ScriptedAnswer:
         headers = tuple(reply.headers.items())
         if reply.body is not None or reply.status != 200:
             raw = b'{"error":{"message":"scripted"}}' if reply.body is None else reply.body
-            return HttpAnswer(status=reply.status, body=raw, headers=headers, fault=reply.fault)
+            return ScriptedAnswer(status=reply.status, body=raw, headers=headers, fault=reply.fault)
         text = reply.text if reply.text is not None else f"reply {number}"
         sampled = build_sampled(reply, text=text, encode=self._encode, stop_id=self._stop_id, is_aborted=is_aborted)
         meta = build_meta(asked, reply, sampled, rid=rid, version=self.weight_version, moe=self.moe)
@@ -303,8 +303,10 @@ class ScriptedEngine:
             reply.edit(value)
         stream = self.stream(request, value, reply.chunk_ids)
         if stream is not None:
-            return HttpAnswer(body=stream, headers=(("content-type", "text/event-stream"), *headers), fault=reply.fault)
-        return HttpAnswer(body=dump_reply(value), headers=headers, fault=reply.fault)
+            return ScriptedAnswer(
+                body=stream, headers=(("content-type", "text/event-stream"), *headers), fault=reply.fault
+            )
+        return ScriptedAnswer(body=dump_reply(value), headers=headers, fault=reply.fault)
 
     def read_asked(self, request: RecordedRequest) -> JsonObject:
         """The call under SGLang's names: ``input_ids``, ``rid``, ``return_routed_experts``, ...
@@ -338,29 +340,29 @@ class ScriptedEngine:
 
     # Control routes: what they do to the script's state, and what SGLang answers.
 
-    def _on_abort(self, body: JsonObject) -> HttpAnswer:
+    def _on_abort(self, body: JsonObject) -> ScriptedAnswer:
         self.abort(None if body.get("abort_all") else str(body.get("rid", "")))
-        return HttpAnswer()
+        return ScriptedAnswer()
 
-    def _on_pause(self, body: JsonObject) -> HttpAnswer:
+    def _on_pause(self, body: JsonObject) -> ScriptedAnswer:
         self.pause(str(body.get("mode", "abort")))
-        return HttpAnswer(body=b'{"status":"ok","message":"Generation paused."}')
+        return ScriptedAnswer(body=b'{"status":"ok","message":"Generation paused."}')
 
-    def _on_continue(self, body: JsonObject) -> HttpAnswer:
+    def _on_continue(self, body: JsonObject) -> ScriptedAnswer:
         self.resume()
-        return HttpAnswer(body=b'{"status":"ok","message":"Generation continued."}')
+        return ScriptedAnswer(body=b'{"status":"ok","message":"Generation continued."}')
 
-    def _on_flush(self, body: JsonObject) -> HttpAnswer:
+    def _on_flush(self, body: JsonObject) -> ScriptedAnswer:
         is_idle = not self._in_flight or self.is_paused
-        return HttpAnswer(status=200 if is_idle else 400, body=b"Cache flushed." if is_idle else b"Not idle.")
+        return ScriptedAnswer(status=200 if is_idle else 400, body=b"Cache flushed." if is_idle else b"Not idle.")
 
-    def _on_update(self, body: JsonObject) -> HttpAnswer:
+    def _on_update(self, body: JsonObject) -> ScriptedAnswer:
         self._set_version(body.get("weight_version"), aborts=bool(body.get("abort_all_requests", False)))
-        return HttpAnswer(body=b'{"success":true,"message":"Succeeded to update model weights."}')
+        return ScriptedAnswer(body=b'{"success":true,"message":"Succeeded to update model weights."}')
 
-    def _on_version(self, body: JsonObject) -> HttpAnswer:
+    def _on_version(self, body: JsonObject) -> ScriptedAnswer:
         self._set_version(body.get("new_version"), aborts=bool(body.get("abort_all_requests", True)))
-        return HttpAnswer(body=b'{"success":true}')
+        return ScriptedAnswer(body=b'{"success":true}')
 
     def _set_version(self, label: object, *, aborts: bool) -> None:
         if aborts:
@@ -368,18 +370,18 @@ class ScriptedEngine:
         if label is not None:
             self.weight_version = str(label)
 
-    def _on_memory(self, body: JsonObject) -> HttpAnswer:
-        return HttpAnswer(status=400 if self._in_flight else 200)
+    def _on_memory(self, body: JsonObject) -> ScriptedAnswer:
+        return ScriptedAnswer(status=400 if self._in_flight else 200)
 
-    def _on_info(self, body: JsonObject) -> HttpAnswer:
+    def _on_info(self, body: JsonObject) -> ScriptedAnswer:
         info = {"model_path": "scripted", "weight_version": self.weight_version, "context_length": self.context_length}
-        return HttpAnswer(body=orjson.dumps(info))
+        return ScriptedAnswer(body=orjson.dumps(info))
 
-    def _on_ready(self, body: JsonObject) -> HttpAnswer:
-        return HttpAnswer(status=503 if self.is_paused else 200)
+    def _on_ready(self, body: JsonObject) -> ScriptedAnswer:
+        return ScriptedAnswer(status=503 if self.is_paused else 200)
 
-    def _on_models(self, body: JsonObject) -> HttpAnswer:
-        return HttpAnswer(body=b'{"object":"list","data":[{"id":"scripted","object":"model"}]}')
+    def _on_models(self, body: JsonObject) -> ScriptedAnswer:
+        return ScriptedAnswer(body=b'{"object":"list","data":[{"id":"scripted","object":"model"}]}')
 
 
 async def _wait_either(first: asyncio.Event, second: asyncio.Event) -> bool:
@@ -423,7 +425,7 @@ async def read_request(scope: Any, receive: Callable[[], Awaitable[Any]]) -> Rec
     )
 
 
-async def send_answer(answer: HttpAnswer, send: Callable[[Any], Awaitable[None]]) -> None:
+async def send_answer(answer: ScriptedAnswer, send: Callable[[Any], Awaitable[None]]) -> None:
     """Send an answer, as far as its fault lets it."""
     if answer.fault is Phase.HEADERS:
         _cut_connection(send)

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.testing.engine import (
-    HttpAnswer,
     RecordedRequest,
+    ScriptedAnswer,
     ScriptedEngine,
     read_request,
     send_answer,
@@ -99,24 +99,24 @@ class PairRouter:
         self.requests.append(request)
         await send_answer(await self._answer(request), send)
 
-    async def _answer(self, request: RecordedRequest) -> HttpAnswer:
+    async def _answer(self, request: RecordedRequest) -> ScriptedAnswer:
         if request.path == "/workers":
             roles = zip(("prefill", "decode"), self._urls, strict=True)
             workers = [{"url": url, "worker_type": role, "is_healthy": True} for role, url in roles]
-            return HttpAnswer(body=orjson.dumps({"workers": workers, "total": 2}))
+            return ScriptedAnswer(body=orjson.dumps({"workers": workers, "total": 2}))
         if request.path not in ROUTES:
-            return HttpAnswer(status=404, body=b"")
+            return ScriptedAnswer(status=404, body=b"")
         body = orjson.dumps({**request.json, _ROOM: len(self.requests)})
         headers = {"content-type": "application/json", "x-smg-routing-key": request.header("x-smg-routing-key") or ""}
         async with aiohttp.ClientSession(headers=headers) as session:
             replies = await asyncio.gather(*(self._post(session, url + request.path, body) for url in self._urls))
         return self._join(request, replies)
 
-    async def _post(self, session: aiohttp.ClientSession, url: str, body: bytes) -> HttpAnswer:
+    async def _post(self, session: aiohttp.ClientSession, url: str, body: bytes) -> ScriptedAnswer:
         async with session.post(url, data=body) as response:
-            return HttpAnswer(status=response.status, body=await response.read())
+            return ScriptedAnswer(status=response.status, body=await response.read())
 
-    def _join(self, request: RecordedRequest, replies: Sequence[HttpAnswer]) -> HttpAnswer:
+    def _join(self, request: RecordedRequest, replies: Sequence[ScriptedAnswer]) -> ScriptedAnswer:
         """The decode worker's answer, with the prefill worker's rows before its own where this router joins them."""
         is_plain = all(reply.status == 200 for reply in replies) and not request.json.get("stream")
         if request.path not in self._joins or self._moe is None or not is_plain:
@@ -127,7 +127,7 @@ class PairRouter:
             before, after = (read_rows(meta["routed_experts"], self._moe) for meta in (ours, theirs))
             count = max(0, len(request.json["input_ids"]) - request.json.get("routed_experts_start_len", 0))
             theirs["routed_experts"] = encode_rows(np.concatenate([before[:count], after[count:]]))
-        return HttpAnswer(body=orjson.dumps(second))
+        return ScriptedAnswer(body=orjson.dumps(second))
 
 
 def find_meta(reply: JsonObject) -> JsonObject:

@@ -10,13 +10,15 @@ import orjson
 import pybase64
 
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.testing.engine import HttpAnswer, RecordedRequest, ScriptedEngine
+from turnkeeper.testing.engine import RecordedRequest, ScriptedAnswer, ScriptedEngine
 from turnkeeper.testing.script import ScriptedReply, ScriptedTokens, dump_reply, scripted_rows
 from turnkeeper.tiny.wire import DONE_EVENT, frame_event
 
 GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
 _EVENT_STREAM = (("content-type", "text/event-stream; charset=utf-8"),)
-_MISSING = HttpAnswer(status=404, body=b'{"error":{"message":"Not Found","type":"Not Found","param":null,"code":404}}')
+_MISSING = ScriptedAnswer(
+    status=404, body=b'{"error":{"message":"Not Found","type":"Not Found","param":null,"code":404}}'
+)
 
 
 class ScriptedVllm(ScriptedEngine):
@@ -45,34 +47,34 @@ class ScriptedVllm(ScriptedEngine):
         self._is_refusing = False
         super().resume()
 
-    def answer_control(self, request: RecordedRequest) -> HttpAnswer:
+    def answer_control(self, request: RecordedRequest) -> ScriptedAnswer:
         """vLLM's own control routes."""
         if given := self.control_answers.get(request.path):
-            return HttpAnswer(status=given[0], body=given[1])
+            return ScriptedAnswer(status=given[0], body=given[1])
         answer = self._answer_plain(request)
         if answer is None and self.has_dev_routes:
             answer = self._answer_dev(request)
         return _MISSING if answer is None else answer
 
-    def _answer_plain(self, request: RecordedRequest) -> HttpAnswer | None:
+    def _answer_plain(self, request: RecordedRequest) -> ScriptedAnswer | None:
         match request.path:
             case "/version":
                 return _say({"version": self.version})
             case "/health":
-                return HttpAnswer(body=b"")
+                return ScriptedAnswer(body=b"")
             case "/v1/models":
                 entry = {"id": "scripted", "object": "model", "max_model_len": self.context_length}
                 return _say({"object": "list", "data": [entry]})
             case "/inference/v1/abort_requests" if self.has_generate_route:
                 self._abort_named(request)
-                return HttpAnswer(body=b"")
+                return ScriptedAnswer(body=b"")
             case "/inference/v1/generate" | "/inference/v1/abort_requests":
                 message = "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them."
                 return _fail(403, message, "PermissionDeniedError")
             case _:
                 return None
 
-    def _answer_dev(self, request: RecordedRequest) -> HttpAnswer | None:
+    def _answer_dev(self, request: RecordedRequest) -> ScriptedAnswer | None:
         match request.path:
             case "/is_paused":
                 return _say({"is_paused": self.is_paused})
@@ -116,14 +118,14 @@ class ScriptedVllm(ScriptedEngine):
             "routed_experts_start_len": params.get("routed_experts_prompt_start", 0),
         }
 
-    def refuse(self, request: RecordedRequest, asked: JsonObject) -> HttpAnswer | None:
+    def refuse(self, request: RecordedRequest, asked: JsonObject) -> ScriptedAnswer | None:
         """Refuse a call as vLLM does; a stream is refused in its first event."""
         refusal = self._find_refusal(request, len(asked["input_ids"]), asked["routed_experts_start_len"])
         if refusal is None or not request.json.get("stream") or request.path != GENERATE:
             return refusal
-        return HttpAnswer(body=frame_event(refusal.body) + DONE_EVENT, headers=_EVENT_STREAM)
+        return ScriptedAnswer(body=frame_event(refusal.body) + DONE_EVENT, headers=_EVENT_STREAM)
 
-    def _find_refusal(self, request: RecordedRequest, prompt: int, start: int) -> HttpAnswer | None:
+    def _find_refusal(self, request: RecordedRequest, prompt: int, start: int) -> ScriptedAnswer | None:
         limit = self.context_length
         if self._is_refusing:
             message = "Generation is paused. Please retry after it resumes."
@@ -216,13 +218,13 @@ class ScriptedVllm(ScriptedEngine):
         return pybase64.b64encode_as_string(file.getvalue())
 
 
-def _say(value: JsonObject) -> HttpAnswer:
-    return HttpAnswer(body=orjson.dumps(value))
+def _say(value: JsonObject) -> ScriptedAnswer:
+    return ScriptedAnswer(body=orjson.dumps(value))
 
 
-def _fail(status: int, message: str, kind: str) -> HttpAnswer:
+def _fail(status: int, message: str, kind: str) -> ScriptedAnswer:
     error = {"message": message, "type": kind, "param": None, "code": status}
-    return HttpAnswer(status=status, body=orjson.dumps({"error": error}))
+    return ScriptedAnswer(status=status, body=orjson.dumps({"error": error}))
 
 
 def _clamp(logprob: float | None) -> float:

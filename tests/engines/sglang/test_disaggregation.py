@@ -1,7 +1,7 @@
 """Prefill/decode disaggregation: the wire that suits it, and what the probe says of it.
 
 1. An engine that serves so is seen: at its router's list of workers, or at what it says of itself.
-2. Where nobody chose a wire, turns take the generate route there, and the chat route elsewhere; a look changes it.
+2. Where nobody chose a wire, turns take the generate route there, and the chat route elsewhere; a status changes it.
 3. On the generate route behind a router that joins rows, rows and samples are those of one engine alone.
 4. Rows that are not the prompt's, zero or stale, are found on either route, and what is at fault is named.
 """

@@ -10,7 +10,7 @@ from turnkeeper.tiny.scheduler.request import (
     OutputTokens,
     Result,
     Update,
-    VersionSpan,
+    WeightSpan,
     merge_updates,
 )
 from turnkeeper.tiny.scheduler.sampler import Sampler, sample
@@ -30,8 +30,8 @@ __all__ = [
     "SamplingParams",
     "Scheduler",
     "Update",
-    "VersionSpan",
     "Vocabulary",
+    "WeightSpan",
     "WeightStamp",
     "merge_updates",
     "sample",

@@ -20,7 +20,7 @@ from turnkeeper.tiny.scheduler.request import (
     OutputTokens,
     Result,
     Update,
-    VersionSpan,
+    WeightSpan,
 )
 from turnkeeper.tiny.scheduler.sampler import SampledToken, Sampler
 from turnkeeper.tiny.scheduler.text import OutputText, Vocabulary
@@ -140,12 +140,12 @@ class LiveRequest:
                 )
             )
 
-    def build_spans(self, versions: Sequence[str]) -> tuple[VersionSpan, ...]:
+    def build_spans(self, versions: Sequence[str]) -> tuple[WeightSpan, ...]:
         """The output tokens by weight version; `versions` names each stamp."""
-        spans: list[VersionSpan] = []
+        spans: list[WeightSpan] = []
         for version, group in groupby(versions[stamp] for stamp in self._stamps):
             start = spans[-1].end if spans else 0
-            spans.append(VersionSpan(version=version, start=start, end=start + len(list(group))))
+            spans.append(WeightSpan(version=version, start=start, end=start + len(list(group))))
         return tuple(spans)
 
     def end(self, finish: Finish, versions: Sequence[str]) -> Result:

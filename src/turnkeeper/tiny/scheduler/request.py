@@ -53,7 +53,7 @@ class EngineRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionSpan:
+class WeightSpan:
     """Output tokens ``[start, end)``, sampled by one weight version."""
 
     version: str
@@ -107,7 +107,7 @@ class Result:
     weight_version: str
     """The engine's at the end."""
 
-    spans: tuple[VersionSpan, ...]
+    spans: tuple[WeightSpan, ...]
     """Cover every output token, in order."""
 
     num_retractions: int

@@ -20,7 +20,7 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.tiny import wire
 from turnkeeper.tiny.engine import TinyEngine
 from turnkeeper.tiny.scheduler import Delta, EngineRequest, OutputTokens, Result
-from turnkeeper.tiny.server.asgi import EventStream, encode_event, reply, wait_for_reply
+from turnkeeper.tiny.server.asgi import EventStreamResponse, encode_event, reply, wait_for_reply
 from turnkeeper.tiny.server.chat import TinyChatCall, build_chat_reply, parse_chat
 from turnkeeper.tiny.server.chat_stream import ChunkWriter
 from turnkeeper.tiny.server.control import MODEL_NAME, ControlRoutes
@@ -76,7 +76,7 @@ class GenerateRoute:
         )
         self._engine.require_free(call.request.rid)
         if call.request.is_streamed:
-            return EventStream(self._stream(call, started))
+            return EventStreamResponse(self._stream(call, started))
         return await wait_for_reply(request, self._complete(call, started))
 
     async def _complete(self, call: GenerateCall, started: float) -> Response:
@@ -113,7 +113,7 @@ class ChatRoute:
         )
         engine.require_free(call.request.rid)
         if call.request.is_streamed:
-            return EventStream(self._stream(call))
+            return EventStreamResponse(self._stream(call))
         return await wait_for_reply(request, self._complete(call, started))
 
     async def _complete(self, call: TinyChatCall, started: float) -> Response:

@@ -48,7 +48,7 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, _Value]) -> _V
         await asyncio.gather(working, watching, return_exceptions=True)
 
 
-class EventStream(Response):
+class EventStreamResponse(Response):
     """Server-sent events from a generator, which is closed when the client hangs up.
 
     No byte is sent before the first event: while the engine is paused, a new stream hangs as any request does.
