@@ -20,6 +20,8 @@ HIDDEN: dict[str, str] = {
     "https://user:secret@engine.example/v1 answered 400": "the engine answered 400",
     "see http://a.b/c, http://d.e.": "see the engine, the engine.",
     "ws://[::1]:80/x": "the engine",
+    "to=http%3A%2F%2Fgpu-7%3A30000%2Fv1&x": "to=the engine",
+    "HTTPS%3a%2f%2Fgpu-7.": "the engine.",
     "Cannot connect to host 127.0.0.1:9 ssl:default": "Cannot connect to host [address] ssl:default",
     "[Connect call failed ('127.0.0.1', 9)]": "[Connect call failed [address]]",
     "[Connect call failed ('fe80::1', 9, 0, 2)]": "[Connect call failed [address]]",

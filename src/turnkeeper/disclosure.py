@@ -19,7 +19,7 @@ from turnkeeper.jsontypes import is_array, is_object
 
 _LOG = "the server's log says more"
 _ENGINE_AT = re.compile(r"\bthe engine at [a-z]+://[^\s'\"<>]*[^\s'\"<>.,:;!?)\]}]")
-_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*[^\s'\"<>.,:;!?)\]}]", re.IGNORECASE)
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]*(?:://|%3A%2F%2F)[^\s'\"<>]*[^\s'\"<>.,:;!?)\]}]", re.IGNORECASE)
 _PAIR = re.compile(r"\('[^']*', \d+(?:, \d+)*\)")
 _HOST_AND_PORT = re.compile(r"(?<![\w.-])(?=[\w.-]*[a-z.])[a-z0-9][a-z0-9._-]*:\d{2,5}(?!\w|[.:]\w)", re.IGNORECASE)
 _PRIVATE = re.compile(
