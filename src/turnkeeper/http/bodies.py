@@ -53,7 +53,7 @@ def parse_samples_request(body: JsonObject) -> SamplesRequest:
     for name in body:
         if name not in _SAMPLES_FIELDS:
             known = ", ".join(_SAMPLES_FIELDS)
-            raise RequestError(f"{name} is not a field of samples", hint=f"known: {known}", param=name)
+            raise RequestError(f"{name[:64]} is not a field of samples", hint=f"known: {known}", param=name[:64])
     return SamplesRequest(
         metadata=_parse_metadata(body.get("metadata")),
         rewards=_parse_rewards(body.get("rewards")),

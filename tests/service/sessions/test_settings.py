@@ -63,6 +63,9 @@ BAD: dict[str, tuple[JsonObject, str]] = {
     "unknown key": ({"sampling": {}}, "^sampling is not a field .*known: sampling_params, .*on_truncated"),
     "unknown key that is null": ({"x": None}, "^x is not a field"),
     "unknown key beside a bad value": ({"ttl_s": 0, "ttl": 60}, "^ttl is not a field"),
+    "unknown key beside a bad scope": ({"scopes": ["x"], "scope": []}, "^scope is not a field"),
+    "unknown keys": ({"a": 1, "b": 2}, "^a is not a field"),
+    "long unknown key": ({"a" * 5000: 1}, "^a{64} is not a field"),
     "the name of another spelling": ({"pins": {}}, "^pins is not a field"),
     "a key of 1000 characters": ({"k" * 1000: 1}, "^k{64} is not a field"),
     "pins as list": ({"sampling_params": []}, "sampling_params"),
@@ -136,3 +139,12 @@ async def test_a_refused_body_makes_no_session() -> None:
             assert (refused.status, refused.json()["code"]) == (400, "request")
             assert next(iter(body)) in refused.json()["error"]
         assert (await site.call("GET", "/sessions")).json()["sessions"] == []
+
+
+def test_many_unknown_keys_cost_no_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def validate(*_: object) -> None:
+        raise AssertionError("validation describes each of the keys, and everybody waits for it")
+
+    monkeypatch.setattr(NewSession, "model_validate", validate)
+    with pytest.raises(RequestError, match=r"^key0 is not a field"):
+        parse_new_session({f"key{number}": number for number in range(500_000)})
