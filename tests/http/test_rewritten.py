@@ -3,7 +3,8 @@
 1. The turn that goes on from a rewritten reply extends it; one sample comes out, every sampled token of it trainable.
 2. GET and samples say in what the reply came back changed, and show the sampled form.
 3. A harness that brings a third form later is seen to fork.
-4. A client of Responses that calls a call by the id of its item has renamed nothing: what it rewrites later is known.
+4. Reasoning in tags is the stored reasoning for every family: in `<think>` where the family has no tags of its own.
+5. A client of Responses that calls a call by the id of its item has renamed nothing: what it rewrites later is known.
 """
 
 import json
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 
 from httpkit import Site, running_site
+from rendering.standins import standin
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.rendering import FAMILIES
 from turnkeeper.samples import decode_samples
 from turnkeeper.testing.script import ScriptedReply
 
@@ -112,6 +115,21 @@ async def test_a_third_form_is_seen_to_fork() -> None:
     assert forked["why"]["cause"] == "rewritten_later"
     assert forked["why"]["would_match"] == "--on-rewritten-calls always"
     assert [node["parent"] for node in shown["metadata"]["tree"]["nodes"]] == [None, 0, None]
+
+
+@pytest.mark.parametrize("arguments", [EDIT, {**EDIT, "replace_all": False}], ids=["as sampled", "rewritten"])
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_reasoning_in_tags_is_known_in_every_family(family: str, arguments: JsonObject) -> None:
+    async with running_site(use_session_server="v2", renderer=standin(family)) as site:
+        call = call_of("call_a", EDIT)
+        site.engine.script = [ScriptedReply(text="I edit.", reasoning="why so", tool_calls=[call])]
+        session = await site.create()
+        first = await send(site, session, "chat", [USER])
+        user, reply, result = replay_chat(first, arguments, True)
+        dressed = {**reply, "content": "<think>\nwhy so\n</think>\n\nI edit."}
+        await send(site, session, "chat", [user, dressed, result])
+        nodes = (await site.call("GET", session)).json()["metadata"]["tree"]["nodes"]
+    assert [node["parent"] for node in nodes] == [None, 0]
 
 
 async def test_a_call_that_is_called_by_its_item_is_not_renamed() -> None:

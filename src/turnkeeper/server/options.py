@@ -9,6 +9,9 @@ from turnkeeper.passthrough import parse_open_route
 from turnkeeper.rendering import Renderer
 from turnkeeper.samples import CollectOptions, load_hooks
 
+CLIENTS_THINKING_TAGS = ("<think>", "</think>")
+"""The tags in which clients put reasoning into the content where the family has no tags of its own, as gpt-oss."""
+
 
 def build_http_options(config: ResolvedConfig) -> HttpOptions:
     """Gather the options that routes follow."""
@@ -32,9 +35,8 @@ def build_matcher(config: ResolvedConfig, renderer: Renderer) -> Matcher:
     Raises:
         ConfigError: the matcher cannot be imported.
     """
-    rules = ReplyRules(
-        thinking_tags=renderer.family.thinking_tags, on_rewritten_calls=config.history.on_rewritten_calls
-    )
+    tags = renderer.family.thinking_tags or CLIENTS_THINKING_TAGS
+    rules = ReplyRules(thinking_tags=tags, on_rewritten_calls=config.history.on_rewritten_calls)
     return load_matcher(config.history.session_message_matcher, rules)
 
 
