@@ -21,14 +21,12 @@ from turnkeeper.dialects import DIALECTS, Dialect
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.errors import RouteNotServedError
 from turnkeeper.headers import JSON_HEADERS
-from turnkeeper.http import operations
 from turnkeeper.http.backend import Backend
 from turnkeeper.http.endpoint import Endpoint, Handle, list_rights
 from turnkeeper.http.exchange import Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.models import ModelsHandler, choose_dialect
-from turnkeeper.http.openapi import Operation, describe_routes
-from turnkeeper.http.pages import ApiPages
+from turnkeeper.http.openapi import ApiPages, Operation, describe_routes, operations
 from turnkeeper.http.routes import Routes
 from turnkeeper.http.turns import TokenCountHandler, TurnHandler
 

@@ -2,7 +2,7 @@
 
 from turnkeeper.dialects import Dialect
 from turnkeeper.errors import EnginePausedError
-from turnkeeper.http.openapi import Operation
+from turnkeeper.http.openapi.document import Operation
 
 CREATE_SESSION = Operation(reply="The session is open.", schema="SessionCreated", body="NewSession", fails=(429, 503))
 LIST_SESSIONS = Operation(reply="A page of sessions.", schema="SessionPage", query=("limit", "after"), fails=(400,))

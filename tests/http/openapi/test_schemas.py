@@ -26,8 +26,7 @@ from turnkeeper.dialects.messages import dialect as messages
 from turnkeeper.dialects.responses import dialect as responses
 from turnkeeper.fields import FIELDS, is_reaching
 from turnkeeper.http.app import build_rows
-from turnkeeper.http.openapi import describe_routes
-from turnkeeper.http.schemas import SCHEMAS
+from turnkeeper.http.openapi import SCHEMAS, describe_routes
 from turnkeeper.testing.engine import ScriptedEngine
 
 DOCUMENT = describe_routes(build_rows(build_kit().backend), version="0")

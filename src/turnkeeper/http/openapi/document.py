@@ -8,7 +8,7 @@ from typing import Protocol
 
 from turnkeeper.access import Right
 from turnkeeper.http.bodies import MAX_PAGE
-from turnkeeper.http.schemas import SCHEMAS, refer
+from turnkeeper.http.openapi.schemas import SCHEMAS, refer
 from turnkeeper.jsontypes import JsonObject
 
 QUERY: Mapping[str, JsonObject] = {
