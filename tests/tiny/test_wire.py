@@ -3,6 +3,7 @@
 1. A reply of any of the three has the members that SGLang's have; what one leaves out it cannot know.
 2. A refusal is nested on ``/generate`` and flat elsewhere, and a prompt that is too long is refused in equal words.
 3. Rows are spelled as raw int32, little-endian.
+4. Both servers have the control routes, and the scripted one's answers have no member that the embedded one's lack.
 """
 
 from typing import Any
@@ -18,6 +19,7 @@ from turnkeeper.bench.rows import build_rows
 from turnkeeper.testing.engine import ScriptedEngine
 from turnkeeper.testing.script import ScriptedReply
 from turnkeeper.testing.serve import running
+from turnkeeper.tiny import wire
 from turnkeeper.tiny.wire import MetaInfo, build_error, encode_rows, explain_length, explain_rows_start
 
 BODY: dict[str, Any] = {
@@ -58,6 +60,37 @@ async def test_generate_replies_have_equal_members(served: Served) -> None:
     embedded, scripted = (await served.post("/generate", body)).json(), await ask_scripted(served, "/generate")
     assert set(embedded) == set(scripted)
     assert set(embedded["meta_info"]) == set(scripted["meta_info"])
+
+
+CONTROL: dict[str, dict[str, Any]] = {
+    wire.PAUSE: {"mode": "in_place"},
+    wire.CONTINUE: {},
+    wire.UPDATE_VERSION: {"new_version": "7", "abort_all_requests": False},
+    wire.FLUSH_CACHE: {},
+    wire.ABORT: {"rid": "nobody"},
+    wire.RELEASE_MEMORY: {},
+    wire.RESUME_MEMORY: {},
+}
+
+
+@pytest.mark.parametrize(("path", "body"), CONTROL.items())
+async def test_control_routes_answer_alike(served: Served, path: str, body: dict[str, Any]) -> None:
+    embedded = await served.post(path, body)
+    async with running(ScriptedEngine()) as url:
+        scripted = await served.client.post(url + path, json=body)
+    assert embedded.status_code == scripted.status_code == 200
+    if embedded.headers.get("content-type") == "application/json":
+        assert set(scripted.json()) <= set(embedded.json())
+
+
+@pytest.mark.parametrize("path", [wire.HEALTH, wire.READY, wire.MODEL_INFO, wire.MODELS])
+async def test_routes_that_describe_an_engine_answer_alike(served: Served, path: str) -> None:
+    embedded = await served.client.get(path)
+    async with running(ScriptedEngine()) as url:
+        scripted = await served.client.get(url + path)
+    assert embedded.status_code == scripted.status_code == 200
+    if embedded.headers.get("content-type") == "application/json":
+        assert set(scripted.json()) <= set(embedded.json())
 
 
 @pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions"])

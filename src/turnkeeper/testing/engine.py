@@ -142,18 +142,18 @@ class ScriptedEngine:
         self._running = asyncio.Event()
         self._running.set()
         self._control: dict[tuple[str, str], Callable[[JsonObject], ScriptedAnswer]] = {
-            ("POST", "/abort_request"): self._on_abort,
-            ("POST", "/pause_generation"): self._on_pause,
-            ("POST", "/continue_generation"): self._on_continue,
-            ("POST", "/flush_cache"): self._on_flush,
-            ("POST", "/update_weights_from_disk"): self._on_update,
-            ("POST", "/update_weight_version"): self._on_version,
-            ("POST", "/release_memory_occupation"): self._on_memory,
-            ("POST", "/resume_memory_occupation"): self._on_memory,
-            ("GET", "/model_info"): self._on_info,
-            ("GET", "/health"): self._on_ready,
-            ("GET", "/ready"): self._on_ready,
-            ("GET", "/v1/models"): self._on_models,
+            ("POST", wire.ABORT): self._on_abort,
+            ("POST", wire.PAUSE): self._on_pause,
+            ("POST", wire.CONTINUE): self._on_continue,
+            ("POST", wire.FLUSH_CACHE): self._on_flush,
+            ("POST", wire.UPDATE_WEIGHTS): self._on_update,
+            ("POST", wire.UPDATE_VERSION): self._on_version,
+            ("POST", wire.RELEASE_MEMORY): self._on_memory,
+            ("POST", wire.RESUME_MEMORY): self._on_memory,
+            ("GET", wire.MODEL_INFO): self._on_info,
+            ("GET", wire.HEALTH): self._on_ready,
+            ("GET", wire.READY): self._on_ready,
+            ("GET", wire.MODELS): self._on_models,
         }
 
     @property
@@ -218,7 +218,7 @@ class ScriptedEngine:
         if given := self.control_answers.get(request.path):
             return ScriptedAnswer(status=given[0], body=given[1])
         handler = self._control.get((request.method, request.path))
-        if handler is None or (request.path == "/ready" and not self.has_ready_route):
+        if handler is None or (request.path == wire.READY and not self.has_ready_route):
             return ScriptedAnswer(status=404, body=b'{"detail":"Not Found"}')
         return handler(request.json)
 
@@ -346,11 +346,11 @@ class ScriptedEngine:
 
     def _on_pause(self, body: JsonObject) -> ScriptedAnswer:
         self.pause(str(body.get("mode", "abort")))
-        return ScriptedAnswer(body=b'{"status":"ok","message":"Generation paused."}')
+        return _answer_json(wire.build_pause_reply("Generation paused."))
 
     def _on_continue(self, body: JsonObject) -> ScriptedAnswer:
         self.resume()
-        return ScriptedAnswer(body=b'{"status":"ok","message":"Generation continued."}')
+        return _answer_json(wire.build_pause_reply("Generation continued."))
 
     def _on_flush(self, body: JsonObject) -> ScriptedAnswer:
         is_idle = not self._in_flight or self.is_paused
@@ -358,11 +358,11 @@ class ScriptedEngine:
 
     def _on_update(self, body: JsonObject) -> ScriptedAnswer:
         self._set_version(body.get("weight_version"), aborts=bool(body.get("abort_all_requests", False)))
-        return ScriptedAnswer(body=b'{"success":true,"message":"Succeeded to update model weights."}')
+        return _answer_json(wire.build_update_reply("Succeeded to update model weights."))
 
     def _on_version(self, body: JsonObject) -> ScriptedAnswer:
         self._set_version(body.get("new_version"), aborts=bool(body.get("abort_all_requests", True)))
-        return ScriptedAnswer(body=b'{"success":true}')
+        return _answer_json(wire.build_update_reply("Succeeded to update the weight version."))
 
     def _set_version(self, label: object, *, aborts: bool) -> None:
         if aborts:
@@ -374,14 +374,20 @@ class ScriptedEngine:
         return ScriptedAnswer(status=400 if self._in_flight else 200)
 
     def _on_info(self, body: JsonObject) -> ScriptedAnswer:
-        info = {"model_path": "scripted", "weight_version": self.weight_version, "context_length": self.context_length}
-        return ScriptedAnswer(body=orjson.dumps(info))
+        info = wire.build_model_info(
+            model_path="scripted", weight_version=self.weight_version, context_length=self.context_length
+        )
+        return _answer_json(info)
 
     def _on_ready(self, body: JsonObject) -> ScriptedAnswer:
         return ScriptedAnswer(status=503 if self.is_paused else 200)
 
     def _on_models(self, body: JsonObject) -> ScriptedAnswer:
-        return ScriptedAnswer(body=b'{"object":"list","data":[{"id":"scripted","object":"model"}]}')
+        return _answer_json(wire.build_model_list("scripted"))
+
+
+def _answer_json(value: JsonObject) -> ScriptedAnswer:
+    return ScriptedAnswer(body=orjson.dumps(value))
 
 
 async def _wait_either(first: asyncio.Event, second: asyncio.Event) -> bool:

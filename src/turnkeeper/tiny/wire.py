@@ -18,6 +18,15 @@ from turnkeeper.jsontypes import JsonObject
 GENERATE, CHAT = "/generate", "/v1/chat/completions"
 """The routes that generate: token ids in and out, and chat completions."""
 
+PAUSE, CONTINUE = "/pause_generation", "/continue_generation"
+FLUSH_CACHE, ABORT = "/flush_cache", "/abort_request"
+UPDATE_WEIGHTS, UPDATE_VERSION = "/update_weights_from_disk", "/update_weight_version"
+RELEASE_MEMORY, RESUME_MEMORY = "/release_memory_occupation", "/resume_memory_occupation"
+"""The control routes, by which a trainer pauses an engine and updates its weights."""
+
+HEALTH, READY, MODEL_INFO, MODELS = "/health", "/ready", "/model_info", "/v1/models"
+"""The routes that describe an engine."""
+
 DONE_EVENT = b"data: [DONE]\n\n"
 """The event that ends every stream."""
 
@@ -133,6 +142,31 @@ def build_usage(*, prompt_tokens: int, completion_tokens: int, cached_tokens: in
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": cached_tokens},
     }
+
+
+def build_pause_reply(message: str) -> JsonObject:
+    """Build the answer to a pause or its end."""
+    return {"status": "ok", "message": message}
+
+
+def build_update_reply(message: str, *, is_done: bool = True, **members: Any) -> JsonObject:
+    """Build the answer to an update of weights or of their version; it says itself whether it succeeded."""
+    return {"success": is_done, "message": message, **members}
+
+
+def build_model_info(*, model_path: str, weight_version: str, context_length: int, **members: Any) -> JsonObject:
+    """Build the answer of ``/model_info``."""
+    return {
+        "model_path": model_path,
+        "weight_version": weight_version,
+        "context_length": context_length,
+        **members,
+    }
+
+
+def build_model_list(name: str, **members: Any) -> JsonObject:
+    """Build the answer of ``/v1/models``, with the one model that an engine serves."""
+    return {"object": "list", "data": [{"id": name, "object": "model", **members}]}
 
 
 def frame_event(data: bytes) -> bytes:

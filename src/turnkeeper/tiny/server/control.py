@@ -13,6 +13,7 @@ from starlette.routing import Route
 from turnkeeper import __version__
 from turnkeeper.choices import PauseMode
 from turnkeeper.errors import RequestError
+from turnkeeper.tiny import wire
 from turnkeeper.tiny.engine import TinyEngine
 from turnkeeper.tiny.scheduler import EngineRequest, SamplingParams
 from turnkeeper.tiny.server.asgi import reply
@@ -32,23 +33,23 @@ class ControlRoutes:
         """The routing table."""
         get, post, either = ["GET"], ["POST"], ["GET", "POST"]
         return [
-            Route("/pause_generation", self.pause, methods=post),
-            Route("/continue_generation", self.resume, methods=post),
-            Route("/update_weights_from_disk", self.update_weights, methods=post),
-            Route("/update_weight_version", self.update_version, methods=post),
-            Route("/flush_cache", self.flush, methods=either),
-            Route("/abort_request", self.abort, methods=post),
-            Route("/release_memory_occupation", self.release_memory, methods=either),
-            Route("/resume_memory_occupation", self.resume_memory, methods=either),
-            Route("/health", self.health, methods=get),
+            Route(wire.PAUSE, self.pause, methods=post),
+            Route(wire.CONTINUE, self.resume, methods=post),
+            Route(wire.UPDATE_WEIGHTS, self.update_weights, methods=post),
+            Route(wire.UPDATE_VERSION, self.update_version, methods=post),
+            Route(wire.FLUSH_CACHE, self.flush, methods=either),
+            Route(wire.ABORT, self.abort, methods=post),
+            Route(wire.RELEASE_MEMORY, self.release_memory, methods=either),
+            Route(wire.RESUME_MEMORY, self.resume_memory, methods=either),
+            Route(wire.HEALTH, self.health, methods=get),
             Route("/health_generate", self.health, methods=get),
-            Route("/ready", self.ready, methods=get),
-            Route("/model_info", self.model_info, methods=get),
+            Route(wire.READY, self.ready, methods=get),
+            Route(wire.MODEL_INFO, self.model_info, methods=get),
             Route("/get_model_info", self.model_info, methods=get),
             Route("/server_info", self.server_info, methods=get),
             Route("/get_server_info", self.server_info, methods=get),
             Route("/get_weight_version", self.weight_version, methods=get),
-            Route("/v1/models", self.models, methods=get),
+            Route(wire.MODELS, self.models, methods=get),
         ]
 
     async def pause(self, request: Request) -> Response:
@@ -57,12 +58,12 @@ class ControlRoutes:
         if name not in list(PauseMode):
             raise RequestError(f"mode must be one of {', '.join(PauseMode)}; got {name!r}", param="mode")
         await self._engine.call(lambda scheduler: scheduler.pause(PauseMode(name)))
-        return reply({"status": "ok", "message": f"generation is paused, mode {name}"})
+        return reply(wire.build_pause_reply(f"generation is paused, mode {name}"))
 
     async def resume(self, request: Request) -> Response:
         """End a pause; without one, nothing happens."""
         await self._engine.call(lambda scheduler: scheduler.resume())
-        return reply({"status": "ok", "message": "generation goes on"})
+        return reply(wire.build_pause_reply("generation goes on"))
 
     async def update_weights(self, request: Request) -> Response:
         """``{"model_path", "weight_version", "flush_cache": true, "abort_all_requests": false}``.
@@ -79,7 +80,7 @@ class ControlRoutes:
             is_flushing=fields.flag("flush_cache", True),
             is_aborting=fields.flag("abort_all_requests"),
         )
-        payload = {"success": outcome.is_done, "message": outcome.message, "num_paused_requests": 0}
+        payload = wire.build_update_reply(outcome.message, is_done=outcome.is_done, num_paused_requests=0)
         return reply(payload, 200 if outcome.is_done else 400)
 
     async def update_version(self, request: Request) -> Response:
@@ -90,7 +91,7 @@ class ControlRoutes:
             raise RequestError("new_version must be a string, not an empty one", param="new_version")
         is_aborting = fields.flag("abort_all_requests", True)
         await self._engine.relabel(version, is_aborting=is_aborting)
-        return reply({"success": True, "message": "the weight version was changed", "new_version": version})
+        return reply(wire.build_update_reply("the weight version was changed", new_version=version))
 
     async def flush(self, request: Request) -> Response:
         """Empty the prefix cache: 400 while a request runs."""
@@ -145,15 +146,15 @@ class ControlRoutes:
     async def model_info(self, request: Request) -> Response:
         """The model's folder and weight version."""
         payload = await self._engine.call(
-            lambda scheduler: {
-                "model_path": scheduler.model_source,
-                "tokenizer_path": str(self._engine.options.checkpoint),
-                "is_generation": True,
-                "preferred_sampling_params": None,
-                "weight_version": scheduler.version,
-                "context_length": self._engine.shape.max_position_embeddings,
-                "model_type": "turnkeeper_tiny",
-            }
+            lambda scheduler: wire.build_model_info(
+                model_path=scheduler.model_source,
+                weight_version=scheduler.version,
+                context_length=self._engine.shape.max_position_embeddings,
+                tokenizer_path=str(self._engine.options.checkpoint),
+                is_generation=True,
+                preferred_sampling_params=None,
+                model_type="turnkeeper_tiny",
+            )
         )
         return reply(payload)
 
@@ -188,13 +189,12 @@ class ControlRoutes:
 
     async def models(self, request: Request) -> Response:
         """The one model."""
-        card = {
-            "id": MODEL_NAME,
-            "object": "model",
-            "created": self._started_at,
-            "owned_by": "turnkeeper",
-            "root": str(self._engine.options.checkpoint),
-            "parent": None,
-            "max_model_len": self._engine.shape.max_position_embeddings,
-        }
-        return reply({"object": "list", "data": [card]})
+        served = wire.build_model_list(
+            MODEL_NAME,
+            created=self._started_at,
+            owned_by="turnkeeper",
+            root=str(self._engine.options.checkpoint),
+            parent=None,
+            max_model_len=self._engine.shape.max_position_embeddings,
+        )
+        return reply(served)
