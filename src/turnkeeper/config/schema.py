@@ -143,7 +143,7 @@ class EngineSection(SettingsSection):
     engine_api_key: Annotated[str | None, Field(repr=False)] = None
     """Key that is sent to engines and routers as a bearer token.
 
-    Set it where engines or the router demand a key; prefer the file, since a process list shows flags.
+    Set it where engines or the router demand a key; prefer the file: process lists show flags at first.
     """
     engine_api_key_file: str | None = None
     """File that holds the key for the engines.
@@ -242,7 +242,7 @@ class ServerSection(SettingsSection):
     api_key: Annotated[tuple[str, ...], BeforeValidator(_split), Field(repr=False)] = ()
     """Key of the admin; repeat it for several. Agents send that of their session. Unset: anybody may do everything.
 
-    Set it where others than your agents can reach the port; prefer the file, since a process list shows flags.
+    Set it where others than your agents can reach the port; prefer the file: process lists show flags at first.
     """
     api_key_file: str | None = None
     """File with keys of the admin, one on a line.
