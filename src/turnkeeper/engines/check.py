@@ -16,8 +16,8 @@ from turnkeeper.errors import EngineProtocolError
 from turnkeeper.routing import RoutingRows
 
 _ROUNDING = 1e-3
-"""How far above 0 a logprob may be. Float32 rounds a logit of 100 less its log-sum-exp to 1e-5; anything beyond this is
-no rounding."""
+"""The largest value that a logprob may have above 0. Float32 rounds a logit of 100 less its log-sum-exp to 1e-5;
+anything beyond this is no rounding."""
 
 
 def check_generation(generation: Generation, request: GenerateRequest, *, vocabulary_size: int | None = None) -> None:

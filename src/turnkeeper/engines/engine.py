@@ -213,7 +213,7 @@ class RelayRequest:
     path: str
     """Starts with a slash."""
     query: str = ""
-    """Without the question mark."""
+    """The query string, without the question mark."""
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     session_id: str = ""

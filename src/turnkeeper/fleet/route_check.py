@@ -55,7 +55,7 @@ rows of one prompt; two prompts share few."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteRequirements:
-    """What turns will need of a route."""
+    """The fields and rows that turns will need of a route."""
 
     prompt_ids: TokenIds
     """The ids of the probe's prompt: more than 3 ids that the model has, no palindrome. The messages sent beside them

@@ -17,7 +17,7 @@ from turnkeeper.errors import AssemblyError
 
 
 def keep_added(payload_RLK: NDArray[np.int32], held: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """What a turn keeps of its payload.
+    """Cut a turn's payload to what the turn keeps of it.
 
     Args:
         payload_RLK: shape [rows, layers, topk]; the rows of the turn's whole path, read-only.

@@ -46,7 +46,7 @@ class PackedIds:
         self.size_bytes = 0
         """The number of bytes that the text stands for."""
         self.error = ""
-        """Why it is not base64; empty where it is."""
+        """The reason why the text is not base64; empty where it is."""
         self.npy: bytearray | None = None
         """The bytes of a ``.npy`` file; None where the text is bare ids."""
         self._quoted = b""
@@ -197,7 +197,7 @@ def _choose_dtype(ids: NDArray[np.int32]) -> np.dtype[Any]:
 
 
 def _explain(text: bytes, *, is_padded: bool) -> str:
-    """Why a text that was not taken is no base64."""
+    """Explain why a text is no base64."""
     if is_padded:
         return "it is padded in the middle"
     try:

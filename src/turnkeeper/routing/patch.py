@@ -31,7 +31,7 @@ from turnkeeper.routing.rows import RoutingRows, choose_dtype, join_rows
 from turnkeeper.routing.shape import RoutingShape
 
 RUN_ROWS = 32
-"""So many equal rows one after another are a run: an engine that captures nothing repeats its last row."""
+"""The number of equal rows in a row that count as a run: an engine that captures nothing repeats its last row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

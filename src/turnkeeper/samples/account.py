@@ -116,7 +116,7 @@ def _count(fate: NDArray[np.uint8]) -> Ledger:
 
 
 def _find_drop(view: SessionView, turn: TurnId) -> DropReason:
-    """Why a turn that no sample holds was left out."""
+    """Find the reason why a turn is in no sample."""
     if turn in view.undelivered:
         return DropReason.UNDELIVERED
     return DropReason.SUPERSEDED if view.labels[turn] is Label.SUPERSEDED else DropReason.NOT_PICKED

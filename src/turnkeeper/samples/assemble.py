@@ -60,7 +60,7 @@ class MaskedPath:
 
     @property
     def first_prompt(self) -> int:
-        """Tokens before the response."""
+        """The number of tokens before the response."""
         return self.stretches[0].sampled
 
     def find_kept(self, at: int) -> slice:
@@ -162,7 +162,7 @@ def _join_tokens(kept: Sequence[Stretch]) -> TokenIds:
 
 
 def _decode_response(kept: Sequence[Stretch], cut: Cut, decode: Decode) -> str:
-    """Prompts between the completions included, each piece decoded on its own."""
+    """Decode completions and the prompts between them, each on its own."""
     pieces: list[TokenIds] = []
     for at, stretch in enumerate(kept):
         stop = min(stretch.kept, cut.tokens)

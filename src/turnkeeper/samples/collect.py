@@ -54,7 +54,7 @@ class DroppedLeaf:
     turn_id: TurnId
     response_id: str
     rollback: Rollback | None
-    """Why the agent did not go on from it; None where it might have."""
+    """The reason why the agent did not continue from the leaf; None where it might have."""
     is_over_length: bool
     """True when the length limit leaves nothing of the leaf's path."""
     is_untrained: bool
@@ -62,7 +62,7 @@ class DroppedLeaf:
 
     @property
     def cause(self) -> str:
-        """Why it is the end of no sample."""
+        """The cause for which the leaf ends no sample."""
         if self.is_untrained:
             return UNTRAINED
         if self.rollback is not None:

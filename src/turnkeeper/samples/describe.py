@@ -21,7 +21,7 @@ from turnkeeper.samples.view import SessionView, Stretch
 
 
 def describe_lifecycle(kept: Sequence[Stretch]) -> JsonObject | list[JsonObject]:
-    """When each kept turn ran, Unix seconds: an object for one turn, a list for several."""
+    """Describe when each kept turn ran, in Unix seconds: an object for one turn, a list for several."""
     segments: list[JsonObject] = []
     for at, stretch in enumerate(kept):
         turn = stretch.turn
@@ -70,7 +70,7 @@ def describe_own(
 
 
 def describe_masked(reasons_R: NDArray[np.uint8]) -> list[JsonObject]:
-    """Runs of sampled tokens that carry no loss, each with its reason."""
+    """List runs of sampled tokens that carry no loss, each with its reason."""
     edges: list[int] = (np.flatnonzero(np.diff(reasons_R)) + 1).tolist()
     runs = pairwise([0, *edges, len(reasons_R)])
     return [

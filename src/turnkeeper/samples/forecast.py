@@ -1,4 +1,4 @@
-"""What a collect would say of a session's tokens, without making its samples.
+"""The forecast of a collect: the fate of a session's tokens, without making its samples.
 
 No hook of a user is called, no token is decoded and no row is read: only where turns lie and what is masked is looked
 at. The built-in pickers ``drop_retries`` and ``keep_siblings`` are followed to the letter, with the default
@@ -25,7 +25,7 @@ from turnkeeper.samples.view import SessionView, lay_out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a session's tokens and leaves, or would become of them."""
+    """The fate of a session's tokens and leaves in a collect, or in the next one."""
 
     ledger: Ledger
     """The session's terms and those of the samples."""

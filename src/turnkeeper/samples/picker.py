@@ -17,7 +17,7 @@ class Described(Protocol):
 
     @property
     def metadata(self) -> JsonObject:
-        """What is known of the leaf."""
+        """The facts about the leaf that a picker may use."""
         ...
 
 

@@ -13,7 +13,7 @@ from turnkeeper.samples.draft import ArrayDraft, DraftSample
 from turnkeeper.samples.sample import OWN_KEY, OWNED_KEYS, Reward
 
 Draft = TypeVar("Draft", DraftSample, ArrayDraft)
-"""Both kinds: a hook of the user may call a built-in postprocessor."""
+"""Either kind of draft: a hook of the user may call a built-in postprocessor."""
 
 
 def default_postprocess(leaf_samples: Sequence[Draft], session_metadata: JsonObject) -> list[Draft]:

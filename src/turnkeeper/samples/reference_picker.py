@@ -25,7 +25,7 @@ def drop_retries(leaf_samples: Sequence[Leaf], session_metadata: JsonObject) -> 
 
 
 def drop_rolled_back_leaves(leaf_samples: Sequence[Leaf], session_metadata: JsonObject) -> list[Leaf]:
-    """As ``drop_retries``, and also each root leaf of which a later root has the same prompt ids."""
+    """Leave out what ``drop_retries`` does, and each root leaf whose prompt ids a later root has too."""
     return _drop(leaf_samples, session_metadata, roots_match=True, siblings_match=False)
 
 

@@ -31,7 +31,7 @@ from turnkeeper.samples.view import SessionView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """Why the agent did not go on from a leaf."""
+    """The reason why an agent did not continue from a leaf."""
 
     cause: Cause | DropReason
     """``undelivered``; ``superseded`` where the same was asked again; else how the later request differs."""

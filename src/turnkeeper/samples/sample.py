@@ -116,7 +116,7 @@ class Sample:
     prefix_cache_info: PrefixCacheInfo = field(default_factory=PrefixCacheInfo)
     spec_info: SpecInfo = field(default_factory=SpecInfo)
     reward: Reward | None = None
-    """None keeps the trainer's own."""
+    """The reward of the sample; None keeps the trainer's own."""
     metadata: JsonObject = field(default_factory=dict[str, Any])
     """JSON-ready; arrays of whole numbers stand for lists. Everything of turnkeeper's own is under ``turnkeeper``."""
 

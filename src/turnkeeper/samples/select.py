@@ -211,7 +211,7 @@ def _refuse(hook: Hook, assembled: AssembledPath, problem: str) -> HookError:
 
 
 def _spell_lists(metadata: JsonObject) -> JsonObject:
-    """Lists for the arrays that stand for them: what hooks expect."""
+    """Replace arrays by lists, which hooks expect."""
     return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in metadata.items()}
 
 

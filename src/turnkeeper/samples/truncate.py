@@ -30,7 +30,7 @@ class Cut:
     is_inside: bool = False
     """True when the budget cuts the last kept completion short."""
     reason: DropReason | None = None
-    """Why later sampled tokens of the path are left out; None when all of them are kept."""
+    """The reason why later sampled tokens of the path are left out; None when all are kept."""
     past_truncation: bool = False
     """True when the sample continues behind a turn that ended by length."""
 

@@ -95,7 +95,7 @@ def view_session(
 
 
 def _is_trained(turn: Turn, train_models: Collection[str]) -> bool:
-    """A request that names no model asks for the policy."""
+    """Return True if a turn is trained; a request that names no model asks for the policy."""
     return not turn.request.model or turn.request.model in train_models
 
 

@@ -38,7 +38,7 @@ _CODES = {"<i8": "I64", "<f8": "F64", "<i4": "I32", "|u1": "U8"}
 
 
 class EmptyReason(StrEnum):
-    """Why a session gave no sample."""
+    """The reasons why a session gave no sample."""
 
     NO_RECORDS = "no_records"
     """The session has no committed turn."""
@@ -53,7 +53,7 @@ class WireField:
     name: str
     """The attribute of a sample."""
     dtype: np.dtype[Any] | None
-    """That of the tensor, on both sides; None: the field travels in the JSON."""
+    """The dtype of the tensor, on both sides; None for a field in the JSON."""
     shape: str
     """For readers: T tokens, R of them behind the first prompt."""
     null: str
@@ -151,7 +151,7 @@ class SampleBatch:
     samples: tuple[Sample, ...]
     session_metadata: JsonObject
     empty_reason: EmptyReason | None
-    """Why there is no sample; None when there is one."""
+    """The reason why there is no sample; None when there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -306,7 +306,7 @@ def _dump(meta: JsonObject) -> bytes:
 
 
 def _build_header(tensors: Sequence[_Tensor]) -> bytes:
-    """Length and JSON; padded with blanks so that the data begins at a multiple of eight."""
+    """Build length and JSON, padded with blanks so that the data begins at a multiple of eight."""
     places: JsonObject = {}
     offset = 0
     for tensor in tensors:

@@ -1,4 +1,4 @@
-"""Replies of vLLM, whole or streamed, read into generations.
+"""The replies of vLLM, whole or streamed, read into generations.
 
 Pure. The two routes share a shape: one choice with ids and logprobs, and counts under ``usage``. The logprobs are
 written in two ways::
