@@ -114,7 +114,7 @@ class ChatTemplate:
                     pass
             roles = ", ".join(str(message.get("role")) for message in messages[-4:])
             raise TemplateError(
-                f"the chat template refuses the conversation (it ends with {roles}): {error}",
+                f"the chat template refuses the messages (the last ones: {roles}): {error}",
                 hint="`turnkeeper verify` shows which appends the template holds",
             ) from error
 
