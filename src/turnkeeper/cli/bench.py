@@ -12,7 +12,7 @@ from rich.console import Console
 
 from turnkeeper.errors import ConfigError, TurnkeeperError
 
-_FILE_WIDTH = 150
+_FILE_WIDTH = 180
 """Columns of the tables where nobody looks at a terminal."""
 
 
