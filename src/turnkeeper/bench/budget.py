@@ -37,7 +37,7 @@ class BudgetRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLimits:
-    """What is allowed with one tokenizer: what was measured when the limits were set, and about a quarter more."""
+    """The limits with one tokenizer: the figures of an older commit, and about a quarter more."""
 
     mark: str
     """Behind the names of its figures."""

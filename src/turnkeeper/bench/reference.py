@@ -46,7 +46,7 @@ class ReferenceResult:
 
 
 async def measure_reference(case: Case, material: Material, reference: Reference) -> ReferenceResult:
-    """Let a case's agents talk to the reference, as they talk to turnkeeper.
+    """Measure a case on the reference, with the agents and texts that turnkeeper was measured with.
 
     Raises:
         ConfigError: nothing listens there, its process cannot be seen, or it does not answer as a session server does.

@@ -54,7 +54,7 @@ class BenchReport:
     results: Sequence[CaseResult]
     beside: Sequence[BesideResult] = ()
     reference: Sequence[ReferenceResult] = ()
-    """The same cases on another session server, in the same run."""
+    """The cases as another session server served them in this run; empty without ``--reference``."""
 
     @property
     def budget(self) -> list[BudgetRow]:

@@ -25,7 +25,7 @@ from turnkeeper.rendering import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """What comes in with one turn."""
+    """The bytes and the text that any session server has to read for one turn."""
 
     body: bytes
     """The agent's request."""
