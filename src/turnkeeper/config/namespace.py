@@ -187,9 +187,15 @@ def _is_lora_trained(namespace: object) -> bool:
     """True if the trainer trains an adapter that its engines sample with."""
     if _read(namespace, "lora_train_only"):
         return False
-    rank = _read(namespace, "lora_rank")
-    has_rank = isinstance(rank, int) and rank > 0
-    return has_rank or _read(namespace, "lora_adapter_path") is not None
+    return _has_rank(_read(namespace, "lora_rank")) or _read(namespace, "lora_adapter_path") is not None
+
+
+def _has_rank(rank: Any) -> bool:
+    """True if a rank above 0 is given, also as text, as some launchers hand options on."""
+    try:
+        return rank is not None and float(rank) > 0
+    except (TypeError, ValueError):
+        return False
 
 
 def _read(namespace: object, name: str) -> Any:
