@@ -14,8 +14,7 @@ import pytest
 
 from sessionkit import Talk, ask, assistant, call, system, tool, user
 from turnkeeper.choices import OnRewrittenCalls
-from turnkeeper.core import Cause, Linear, Tree, fold
-from turnkeeper.core.attach import build_query
+from turnkeeper.core import Cause, Linear, Tree, build_query, fold
 from turnkeeper.core.idempotency import digest_request
 from turnkeeper.errors import HistoryDivergedError
 from turnkeeper.jsontypes import Message

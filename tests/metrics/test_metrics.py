@@ -9,9 +9,8 @@ import re
 import pytest
 
 from samples.builders import Story
-from turnkeeper.core import DropReason
+from turnkeeper.core import DropReason, Linear
 from turnkeeper.core.event import SessionOpened, TokensDropped
-from turnkeeper.core.policy import Linear
 from turnkeeper.metrics import METRICS, MetricKind, Metrics
 
 

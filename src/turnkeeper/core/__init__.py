@@ -1,12 +1,11 @@
 """Sessions as pure data: the events of a session, and the state that follows from them."""
 
 from turnkeeper.core.accounting import DropReason, Ledger, MaskReason
-from turnkeeper.core.attach import Query, build_query
 from turnkeeper.core.cause import Cause, Explanation, Label
 from turnkeeper.core.event import Event
 from turnkeeper.core.forest import Forest
+from turnkeeper.core.history import HistoryPolicy, Linear, Query, Tree, build_query
 from turnkeeper.core.pending import PendingTurn
-from turnkeeper.core.policy import HistoryPolicy, Linear, Tree
 from turnkeeper.core.session import Session, fold
 from turnkeeper.core.turn import Completion, FinishReason, Prompt, Turn, TurnRequest, VersionSpan
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from turnkeeper.core.accounting import DropReason
-from turnkeeper.core.policy import HistoryPolicy
+from turnkeeper.core.history import HistoryPolicy
 from turnkeeper.core.turn import Turn
 from turnkeeper.ids import TurnId
 from turnkeeper.matching import DEFAULT_RULES, ReplyRules

@@ -19,7 +19,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Any
 
-from turnkeeper.core.attach import Query
+from turnkeeper.core.history import Query
 from turnkeeper.core.turn import RetryMarks
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import encode_for_digest

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from turnkeeper.core.attach import Query
+from turnkeeper.core.history import Query
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import Turn, TurnRequest
 from turnkeeper.ids import TurnId

@@ -18,7 +18,6 @@ from hashlib import blake2b
 from turnkeeper.choices import OnToolsChange, OnTruncated
 from turnkeeper.core.accounting import DropReason, Ledger
 from turnkeeper.core.agent import find_sub_agent
-from turnkeeper.core.attach import Attach, Query, build_query, find_attach, read_appended
 from turnkeeper.core.callids import HeldIds, NamedReply, TokenBytes, list_ids, list_renames, name_calls
 from turnkeeper.core.cause import Cause, Explanation
 from turnkeeper.core.event import (
@@ -29,11 +28,18 @@ from turnkeeper.core.event import (
     TokensDropped,
     TurnCommitted,
 )
-from turnkeeper.core.explain import explain
 from turnkeeper.core.forest import Forest
+from turnkeeper.core.history import (
+    Attach,
+    HistoryPolicy,
+    Query,
+    build_query,
+    explain_attach,
+    find_attach,
+    read_appended,
+)
 from turnkeeper.core.integrity import check_turn
 from turnkeeper.core.pending import PendingTurn
-from turnkeeper.core.policy import HistoryPolicy
 from turnkeeper.core.state import SessionState
 from turnkeeper.core.tokens import NO_TOKENS
 from turnkeeper.core.turn import Completion, Prompt, Turn, TurnRequest
@@ -277,7 +283,9 @@ class Session:
 
     def _explain(self, pending: PendingTurn) -> Explanation:
         """Why the turn is no extension; a sub-agent's first root is said to be that, whatever it begins with."""
-        why = explain(self.forest, pending.parent_id, pending.query, self.matcher, same_context=self._same_context)
+        why = explain_attach(
+            self.forest, pending.parent_id, pending.query, self.matcher, same_context=self._same_context
+        )
         agent = find_sub_agent(pending.request.headers)
         if agent is None or pending.parent is not None:
             return why

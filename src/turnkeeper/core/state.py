@@ -3,7 +3,7 @@
 from turnkeeper.core.accounting import Ledger, drop_tokens
 from turnkeeper.core.event import Event, ReplyDelivered, SessionClosed, SessionOpened, TokensDropped, TurnCommitted
 from turnkeeper.core.forest import Forest
-from turnkeeper.core.policy import HistoryPolicy
+from turnkeeper.core.history import HistoryPolicy
 from turnkeeper.ids import TurnId
 
 

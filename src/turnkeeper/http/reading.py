@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from turnkeeper.core.attach import Query, build_query
+from turnkeeper.core import Query, build_query
 from turnkeeper.dialects import AgentCall, Dialect, ParseContext
 from turnkeeper.dialects.jsonbody import LARGE_BYTES, parse_object, parse_optional_object
 from turnkeeper.http.backend import HttpOptions

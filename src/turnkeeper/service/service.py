@@ -12,8 +12,7 @@ from functools import partial
 
 from turnkeeper.access import Caller, Grant
 from turnkeeper.clock import Clock
-from turnkeeper.core import Ledger, TurnRequest
-from turnkeeper.core.attach import Query
+from turnkeeper.core import Ledger, Query, TurnRequest
 from turnkeeper.generation import Gate
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject, Message

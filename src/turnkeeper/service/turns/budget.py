@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from turnkeeper.core.attach import Query
+from turnkeeper.core import Query
 from turnkeeper.errors import ContextLengthError
 
 

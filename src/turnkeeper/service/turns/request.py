@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnkeeper.core import Session
+from turnkeeper.core import Query, Session, build_query
 from turnkeeper.core.agent import find_sub_agent
-from turnkeeper.core.attach import Query, build_query
 from turnkeeper.core.idempotency import Decision, RunningCall, StoredReply, decide, digest_request
 from turnkeeper.core.turn import TurnRequest
 from turnkeeper.dialects.sampling import apply_pins

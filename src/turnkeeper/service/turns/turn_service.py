@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.core import Query, build_query
 from turnkeeper.core.accounting import DropReason
-from turnkeeper.core.attach import Query, build_query
 from turnkeeper.core.idempotency import Answer
 from turnkeeper.core.session import Session
 from turnkeeper.core.tokens import TokenIds

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from turnkeeper.choices import HistoryKind, OnToolsChange, OnTruncated
-from turnkeeper.core.attach import Attach, Query
-from turnkeeper.core.explain import explain, find_near
 from turnkeeper.core.forest import Forest
+from turnkeeper.core.history.attach import Attach, Query
+from turnkeeper.core.history.explain import explain_attach, find_near
 from turnkeeper.core.turn import Turn
 from turnkeeper.errors import HistoryDivergedError
 from turnkeeper.ids import TurnId
@@ -109,7 +109,7 @@ class Linear:
         where = near.difference.describe() if near.difference else "the request ends there"
         parent = None if attach.turn is None else attach.turn.id
         same_context = self.on_tools_change is OnToolsChange.FORK
-        setting = explain(forest, parent, query, matcher, same_context=same_context).would_match
+        setting = explain_attach(forest, parent, query, matcher, same_context=same_context).would_match
         shared, asked, stored = near.start + near.matched, len(query.messages), live[-1].path_messages
         return HistoryDivergedError(
             f"the request goes back over {gone_back} turns and {reason}: "

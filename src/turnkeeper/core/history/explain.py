@@ -8,9 +8,9 @@ refused.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from turnkeeper.core.attach import Query, bind_path, find_attach, follow
 from turnkeeper.core.cause import EXTENDS, Cause, Explanation
 from turnkeeper.core.forest import Forest
+from turnkeeper.core.history.attach import Query, bind_path, find_attach, follow
 from turnkeeper.ids import TurnId
 from turnkeeper.matching import Difference, DifferenceKind, IdPairs, Matcher, NormalMessage, list_looser
 
@@ -38,7 +38,7 @@ class Near:
         return self.difference is None and self.matched == self.size - 1
 
 
-def explain(
+def explain_attach(
     forest: Forest, parent: TurnId | None, query: Query, matcher: Matcher, *, same_context: bool
 ) -> Explanation:
     """Explain why a request that attaches at ``parent`` extends none of the children that ``parent`` has.

@@ -19,7 +19,7 @@ from turnkeeper.core import Cause, Linear, Session, Tree, Turn, TurnRequest
 from turnkeeper.jsontypes import Message
 from turnkeeper.matching import MATCHERS, TOLERANT, IdPairs, Match, NormalMessage, ReplyRules
 
-TRACES = Path(__file__).parent.parent / "data" / "traces"
+TRACES = Path(__file__).parent.parent.parent / "data" / "traces"
 
 
 def test_a_request_attaches_at_the_deepest_turn() -> None:
