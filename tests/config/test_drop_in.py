@@ -95,7 +95,7 @@ HELD_BY = {
     "the metadata of a session": ("http/test_differences.py", "test_what_the_server_knows_stands_under_one_key"),
     "every request to an engine": ("e2e/test_probing.py", "test_an_unfit_route_is_told_everywhere_and_heals"),
     "a missing `pause_generation_mode`": ("test_trainer.py", "test_a_namespace_needs_a_checkpoint_and_a_pause_mode"),
-    "hooks are looked up": ("samples/test_select.py", "test_a_picker_is_found_by_name"),
+    "hooks are looked up": ("samples/hooks/test_hooks.py", "test_a_picker_is_found_by_name"),
 }
 """Each row of the differences by how it begins, and the test that holds it."""
 

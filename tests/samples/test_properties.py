@@ -27,7 +27,7 @@ from turnkeeper.choices import OnRecomputed
 from turnkeeper.core import FinishReason, Linear, Tree, Turn
 from turnkeeper.routing import RoutingShape, plan_rows, take_patch
 from turnkeeper.samples import CollectOptions, Hooks, Outcome, Sample, decode_samples, load_hooks
-from turnkeeper.samples.select import Hook
+from turnkeeper.samples.hooks import Hook
 
 PICKERS = (
     "drop_retries",

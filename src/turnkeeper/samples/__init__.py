@@ -3,8 +3,8 @@
 from turnkeeper.samples.collect import Collection, CollectOptions, collect, show_outcome
 from turnkeeper.samples.describe import describe_tree, describe_turn
 from turnkeeper.samples.forecast import Outcome, forecast
+from turnkeeper.samples.hooks import Hooks, load_hooks
 from turnkeeper.samples.sample import OWN_KEY, Reward, Sample, SampleStatus
-from turnkeeper.samples.select import Hooks, load_hooks
 from turnkeeper.samples.view import SessionView, view_session
 from turnkeeper.samples.wire import (
     EmptyReason,

@@ -18,9 +18,9 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples.account import KeptSample, account, mark_reasons
 from turnkeeper.samples.assemble import AssembledPath, Decode, assemble_path
 from turnkeeper.samples.describe import describe_leaf, describe_lifecycle, describe_masked, describe_own
+from turnkeeper.samples.hooks import Hooks, load_hooks, run_hooks
 from turnkeeper.samples.rollback import Rollback, find_rollbacks
 from turnkeeper.samples.sample import OWN_KEY, Reward, Sample
-from turnkeeper.samples.select import Hooks, load_hooks, run_hooks
 from turnkeeper.samples.truncate import choose_cut
 from turnkeeper.samples.view import SessionView, lay_out
 from turnkeeper.samples.wire import EmptyReason, SamplesPayload, encode_samples

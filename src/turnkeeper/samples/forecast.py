@@ -17,7 +17,7 @@ from turnkeeper.ids import TurnId
 from turnkeeper.samples.account import account
 from turnkeeper.samples.assemble import MaskedPath, encode_reason, mask_path
 from turnkeeper.samples.collect import Collection, CollectOptions, DroppedLeaf, list_dropped
-from turnkeeper.samples.picker import keep_siblings
+from turnkeeper.samples.hooks import keep_siblings
 from turnkeeper.samples.rollback import Rollback, find_rollbacks
 from turnkeeper.samples.truncate import choose_cut
 from turnkeeper.samples.view import SessionView, lay_out

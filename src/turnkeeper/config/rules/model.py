@@ -11,7 +11,7 @@ from turnkeeper.errors import ConfigError
 from turnkeeper.matching.matcher import MATCHERS
 from turnkeeper.rendering.families import FAMILIES, get_family
 from turnkeeper.rendering.templates import merge_server_kwargs
-from turnkeeper.samples.select import PICKERS, POSTPROCESSORS
+from turnkeeper.samples.hooks import PICKERS, POSTPROCESSORS
 
 
 @rule(when="a session server is on", must="`--hf-checkpoint` is given")

@@ -28,14 +28,12 @@ from turnkeeper.samples import (
     collect,
     decode_samples,
     load_hooks,
-    reference_picker,
-    select,
     view_session,
 )
-from turnkeeper.samples.draft import DraftSample
-from turnkeeper.samples.picker import drop_retries, keep_siblings
-from turnkeeper.samples.postprocessor import default_postprocess, non_positive_attempts, reference_postprocess
-from turnkeeper.samples.select import Hook
+from turnkeeper.samples.hooks import Hook, reference_picker, run
+from turnkeeper.samples.hooks.draft import DraftSample
+from turnkeeper.samples.hooks.picker import drop_retries, keep_siblings
+from turnkeeper.samples.hooks.postprocessor import default_postprocess, non_positive_attempts, reference_postprocess
 
 MILES = "miles.rollout.session.v2"
 
@@ -410,7 +408,7 @@ def test_a_sample_of_another_class_is_taken_by_its_attributes() -> None:
 @pytest.mark.parametrize("postprocessor", ["default_postprocess", "non_positive_attempts"])
 @pytest.mark.parametrize("picker", ["drop_retries", "keep_siblings", "drop_retries_same_prompt"])
 def test_built_in_hooks_need_no_drafts(monkeypatch: pytest.MonkeyPatch, picker: str, postprocessor: str) -> None:
-    monkeypatch.setattr(select, "DraftSample", None)
+    monkeypatch.setattr(run, "DraftSample", None)
     story = Story(TREE)
     root = story.say([1], [11])
     story.say([2], [12], after=story.say([3], [13], after=root))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from samples.builders import TREE, Story
 from turnkeeper.samples import CollectOptions, load_hooks
-from turnkeeper.samples.reference_picker import drop_retries, drop_retries_same_prompt, drop_rolled_back_leaves
+from turnkeeper.samples.hooks.reference_picker import drop_retries, drop_retries_same_prompt, drop_rolled_back_leaves
 
 Nodes = list[tuple[int | None, int]]
 """The parent and the one appended prompt id of each node, in commit order; its completion is one id of its own."""

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.samples.picker import Leaf, order_leaves
+from turnkeeper.samples.hooks.picker import Leaf, order_leaves
 
 
 def drop_retries(leaf_samples: Sequence[Leaf], session_metadata: JsonObject) -> list[Leaf]:

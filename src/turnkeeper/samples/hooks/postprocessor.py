@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from turnkeeper.jsontypes import JsonObject, is_array
-from turnkeeper.samples.draft import ArrayDraft, DraftSample
+from turnkeeper.samples.hooks.draft import ArrayDraft, DraftSample
 from turnkeeper.samples.sample import OWN_KEY, OWNED_KEYS, Reward
 
 Draft = TypeVar("Draft", DraftSample, ArrayDraft)

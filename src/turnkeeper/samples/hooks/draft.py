@@ -1,7 +1,7 @@
 """A sample as hooks see it: mutable, with the attribute names of the reference trainer's sample, lists where it has
 lists. A hook written for that trainer runs on it unchanged. Built-in postprocessors take a shorter draft, in arrays.
 
-Knows nothing of what a hook may do; `select` checks that afterwards.
+Knows nothing of what a hook may do; `run` checks that afterwards.
 """
 
 from collections.abc import Mapping

@@ -36,7 +36,7 @@ def drop_retries(leaf_samples: Sequence[Leaf], session_metadata: JsonObject) -> 
         5  turn 1, asked twice at once  kept: parallel
         6  a title request              kept: another root
 
-    What marks a leaf is said in ``rollback``.
+    What marks a leaf is said in ``samples.rollback``.
     """
     return order_leaves([sample for sample in leaf_samples if "rolled_back" not in sample.metadata[OWN_KEY]])
 
