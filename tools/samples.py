@@ -31,8 +31,10 @@ OWN_METADATA: tuple[tuple[str, str, str], ...] = (
     (
         "turns",
         "",
-        "one object a kept turn: `id`, `response_id`, `start` and `end` of its completion, its label, `agent`, "
-        "`model`, sampler, marks, `sampled_call_ids`, why, and its `reward` where the collect gave it one; "
+        "one object a kept turn: `id` and `parent`, `response_id`, `start` and `end` of its completion, `text`: "
+        "from where to where its text stands in `response`, its label, `agent`, `model`, `prompt_tokens`, "
+        "`added_tokens` (those of the prompt that are not its parent's), `completion_tokens`, `cached_tokens`, "
+        "sampler, marks, `sampled_call_ids`, why, and its `reward` where the collect gave it one; "
         "`noncanonical_from`: the place in its completion of the first id that the tokenizer "
         "[does not make of its text](../concepts/tokens.md#canonical-ids), where there is one; "
         "`rewritten`: in what its reply [came back changed](../concepts/matching.md#replies-that-come-back-rewritten)",
@@ -100,7 +102,12 @@ REFERENCE_HOOKS: tuple[tuple[str, str, str], ...] = (
 
 SESSION_METADATA: tuple[tuple[str, str, str], ...] = (
     ("metadata", "", "what the session was created with"),
-    ("turns", "", "one object a turn of the session, as in samples"),
+    (
+        "turns",
+        "",
+        "one object a turn of the session, as in samples, and `tokens`: how many of its sampled tokens are trainable, "
+        "masked and dropped, by reason",
+    ),
     ("accounting", "", "where every sampled token went; see below"),
     (
         "dropped_leaves",

@@ -243,13 +243,31 @@ def test_a_turn_is_described_with_its_sampler_and_marks() -> None:
     (turn,) = _one(story).metadata["turnkeeper"]["turns"]
     assert turn == {
         "id": 0,
+        "parent": None,
         "response_id": "chat-0",
         "start": 0,
         "end": 2,
+        "text": [0, 6],
         "label": "root",
         "finish_reason": "stop",
+        "prompt_tokens": 1,
+        "added_tokens": 1,
+        "completion_tokens": 2,
         "cached_tokens": 1,
         "sampling": {},
         "why": {"cause": "first"},
         "marks": {"pieces": 2},
     }
+
+
+@pytest.mark.parametrize(
+    ("budget", "texts"),
+    [(None, ["<11 11>", "<12 8>", "<13 13 8>"]), (8, ["<11 11>", "<12>"]), (5, ["<11 11>"]), (4, ["<11>"])],
+)
+def test_a_turn_says_where_its_text_stands(budget: int | None, texts: list[str]) -> None:
+    sample = _one(_three_turns(), max_seq_len=budget)
+    turns = sample.metadata["turnkeeper"]["turns"]
+    assert [sample.response[slice(*turn["text"])] for turn in turns] == texts
+    assert [turn["parent"] for turn in turns] == [None, 0, 1][: len(turns)]
+    assert [turn["prompt_tokens"] for turn in turns] == [3, 7, 10][: len(turns)]
+    assert [turn["added_tokens"] for turn in turns] == [3, 2, 1][: len(turns)]

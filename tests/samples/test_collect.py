@@ -5,6 +5,7 @@
 3. A history without branches gives bit-identical samples under both policies, signed zeros too.
 4. A path whose edges do not fit is refused.
 5. A sample says of which turns the ids are not canonical, and that its session evaluates the policy.
+6. The session's metadata says of each turn what became of its sampled tokens; their sums are the session's.
 """
 
 from dataclasses import replace
@@ -24,6 +25,7 @@ from turnkeeper.samples import (
     collect,
     decode_samples,
     describe_tree,
+    describe_turn,
     view_session,
 )
 
@@ -205,3 +207,22 @@ def test_a_sample_says_what_is_known_of_its_turns_and_its_session(policy) -> Non
     own = story.collect().samples[0].metadata["turnkeeper"]
     assert not any("noncanonical_from" in turn for turn in own["turns"])
     assert "evaluation" not in own
+
+
+def test_each_turn_of_the_session_says_what_became_of_its_tokens() -> None:
+    story = Story(TREE)
+    first = story.say([1], [11, 12, 13])
+    story.say([9], [14, 15], after=first, trim=1)
+    story.say([3], [16], after=first, text="again")
+    story.session.drop(DropReason.CLIENT_GONE, 7, at=1.0)
+    view = view_session(story.session)
+    turns = [describe_turn(view, turn.id) for turn in view.turns]
+    told = {"session_metadata": {"turnkeeper": {"turns": turns}}, "session_ledger": story.session.ledger}
+    own = collect(view, **told, decode=spell, options=OPTIONS).session_metadata["turnkeeper"]
+    assert [turn["tokens"] for turn in own["turns"]] == [
+        {"trainable": 3},
+        {"dropped": {"not_picked": 2}},
+        {"trainable": 1},
+    ]
+    assert own["accounting"]["trainable"] == sum(turn["tokens"].get("trainable", 0) for turn in own["turns"])
+    assert "tokens" not in turns[0]

@@ -75,6 +75,8 @@ class AssembledPath(MaskedPath):
     """A sample with its origin."""
 
     sample: Sample
+    texts: tuple[slice, ...]
+    """The characters of each kept turn's completion in the response of the sample."""
 
 
 def mask_path(
@@ -130,11 +132,12 @@ def assemble_path(
     for stretch in kept:
         stop = min(stretch.kept, cut.tokens)
         logprobs_R[stretch.sampled - first : stop - first] = stretch.turn.completion.logprobs[: stop - stretch.sampled]
+    decoded = _decode_response(kept, cut, decode)
     sample = Sample(
         tokens=_join_tokens(kept)[: cut.tokens].astype(np.int64),
         loss_mask=(masked.sampled_R & (masked.reasons_R == 0)).astype(np.uint8),
         rollout_log_probs=logprobs_R,
-        response=_decode_response(kept, cut, decode),
+        response=decoded.text,
         status=SampleStatus.TRUNCATED if cut.is_inside else _STATUS[kept[-1].turn.completion.finish_reason],
         rollout_routed_experts=_collect_rows(kept, cut.tokens - 1),
         rollout_indexer_topk=_collect_indexer(kept, cut.tokens - 1),
@@ -145,7 +148,12 @@ def assemble_path(
         spec_info=_sum_speculation(kept),
     )
     return AssembledPath(
-        sample=sample, stretches=stretches, cut=cut, reasons_R=masked.reasons_R, sampled_R=masked.sampled_R
+        sample=sample,
+        texts=decoded.completions,
+        stretches=stretches,
+        cut=cut,
+        reasons_R=masked.reasons_R,
+        sampled_R=masked.sampled_R,
     )
 
 
@@ -161,14 +169,31 @@ def _join_tokens(kept: Sequence[Stretch]) -> TokenIds:
     return join_ids(pieces)
 
 
-def _decode_response(kept: Sequence[Stretch], cut: Cut, decode: Decode) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DecodedResponse:
+    """The text of a response."""
+
+    text: str
+    completions: tuple[slice, ...]
+    """The characters of each turn's completion."""
+
+
+def _decode_response(kept: Sequence[Stretch], cut: Cut, decode: Decode) -> _DecodedResponse:
     """Decode completions and the prompts between them, each on its own."""
-    pieces: list[TokenIds] = []
+    pieces: list[str] = []
+    completions: list[slice] = []
+    length = 0
     for at, stretch in enumerate(kept):
         stop = min(stretch.kept, cut.tokens)
-        pieces += [stretch.turn.prompt.ids] if at else []
-        pieces.append(stretch.turn.completion.ids[: stop - stretch.sampled])
-    return "".join(decode(piece) for piece in pieces if len(piece))
+        prompt_ids = stretch.turn.prompt.ids
+        prompt = decode(prompt_ids) if at and len(prompt_ids) else ""
+        completion_ids = stretch.turn.completion.ids[: stop - stretch.sampled]
+        completion = decode(completion_ids) if len(completion_ids) else ""
+        start = length + len(prompt)
+        length = start + len(completion)
+        completions.append(slice(start, length))
+        pieces += [prompt, completion]
+    return _DecodedResponse(text="".join(pieces), completions=tuple(completions))
 
 
 def _collect_rows(kept: Sequence[Stretch], rows: int) -> NDArray[np.integer[Any]] | None:

@@ -171,7 +171,7 @@ def collect(
     return Collection(
         history=view.history,
         samples=tuple(_finish(each, said) for each in kept),
-        session_metadata=show_outcome(session_metadata, ledger, dropped, rewards),
+        session_metadata=show_outcome(session_metadata, ledger, dropped, turn_ledgers, rewards),
         agent_metadata=None if is_tree else agent_metadata,
         empty_reason=reason,
         ledger=ledger,
@@ -210,6 +210,12 @@ def _describe(
     metadata[OWN_KEY] = describe_own(assembled, view, rollback=rollback, rewards=rewards)
     reward = rewards.get(path[-1].completion.response_id)
     return replace(assembled, sample=replace(assembled.sample, metadata=metadata, reward=reward))
+
+
+def _tell_fate(ledger: Ledger) -> JsonObject:
+    """Return the terms of one turn that are not 0, ready for JSON."""
+    said = {name: term for name, term in ledger.to_json().items() if name in ("trainable", "masked", "dropped")}
+    return {name: term for name, term in said.items() if term}
 
 
 def _give_reward(sample: Sample, reward: Reward | None) -> Sample:
@@ -265,10 +271,17 @@ def show_outcome(
     session_metadata: JsonObject,
     ledger: Ledger,
     dropped: Sequence[DroppedLeaf],
+    turn_ledgers: Sequence[Ledger],
     rewards: Mapping[str, Reward] | None = None,
 ) -> JsonObject:
-    """The session's metadata with what a collect found and was given, or would find."""
+    """The session's metadata with what a collect found and was given, or would find.
+
+    Each of ``turns`` gets ``tokens``: how many of its sampled tokens train, are masked and are dropped, and why.
+    """
     own: JsonObject = {**session_metadata.get(OWN_KEY, {}), "accounting": ledger.to_json()}
+    if "turns" in own:  # turns may have been committed since
+        known = [{**turn, "tokens": _tell_fate(each)} for turn, each in zip(own["turns"], turn_ledgers, strict=False)]
+        own["turns"] = [*known, *own["turns"][len(known) :]]
     if dropped:
         own["dropped_leaves"] = [leaf.to_json() for leaf in dropped]
     if rewards:

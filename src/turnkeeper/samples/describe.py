@@ -100,13 +100,17 @@ def describe_tree(view: SessionView) -> JsonObject:
 
 
 def describe_turn(view: SessionView, turn_id: TurnId) -> JsonObject:
-    """Describe a turn besides its tokens: place, sampler, marks. Keys without a value are left out."""
+    """Describe a turn besides its tokens: place, sampler, marks. From ``why`` on, keys without a value are left out."""
     turn = view.turns[turn_id]
     described: JsonObject = {
         "id": turn.id,
+        "parent": turn.parent,
         "response_id": turn.completion.response_id,
         "label": str(view.labels[turn_id]),
         "finish_reason": str(turn.completion.finish_reason),
+        "prompt_tokens": turn.completion_span.start,
+        "added_tokens": len(turn.prompt.ids),
+        "completion_tokens": len(turn.completion.ids),
         "cached_tokens": turn.completion.cached_tokens,
         "sampling": dict(turn.request.sampling),
     }
@@ -134,7 +138,13 @@ def _describe_turns(assembled: AssembledPath, view: SessionView, rewards: Mappin
     turns: list[JsonObject] = []
     for at, stretch in enumerate(assembled.stretches[: assembled.cut.turns]):
         place, response_id = assembled.find_kept(at), stretch.turn.completion.response_id
-        described = {"start": place.start, "end": place.stop, **describe_turn(view, stretch.turn.id)}
+        text = assembled.texts[at]
+        described = {
+            "start": place.start,
+            "end": place.stop,
+            "text": [text.start, text.stop],
+            **describe_turn(view, stretch.turn.id),
+        }
         turns.append(described | ({"reward": rewards[response_id]} if response_id in rewards else {}))
     return turns
 

@@ -31,11 +31,17 @@ class Outcome:
     """The session's terms and those of the samples."""
     dropped_leaves: tuple[DroppedLeaf, ...]
     """The turns without children that end no sample, in commit order."""
+    turn_ledgers: tuple[Ledger, ...]
+    """The ledger of each turn in commit order, without ``sampled``."""
 
     @classmethod
     def of(cls, collection: Collection) -> "Outcome":
         """The outcome of a collect."""
-        return cls(ledger=collection.ledger, dropped_leaves=collection.dropped_leaves)
+        return cls(
+            ledger=collection.ledger,
+            dropped_leaves=collection.dropped_leaves,
+            turn_ledgers=collection.turn_ledgers,
+        )
 
 
 def forecast(view: SessionView, *, session_ledger: Ledger, options: CollectOptions, max_seq_len: int | None) -> Outcome:
@@ -62,9 +68,11 @@ def forecast(view: SessionView, *, session_ledger: Ledger, options: CollectOptio
         elif _is_picked(view, leaf, rollbacks, options):
             picked[leaf] = mask_path(stretches, cut, on_recomputed=options.on_recomputed, untrained=view.untrained)
     kept = list(_train_once(picked[leaf] for leaf in sorted(picked)))
+    turn_ledgers = account(view, kept, empty.values())
     return Outcome(
-        ledger=sum(account(view, kept, empty.values()), session_ledger),
+        ledger=sum(turn_ledgers, session_ledger),
         dropped_leaves=list_dropped(view, picked.keys(), rollbacks, empty),
+        turn_ledgers=turn_ledgers,
     )
 
 

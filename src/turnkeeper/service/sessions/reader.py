@@ -57,7 +57,9 @@ class SessionReader:
 
         def render() -> tuple[bytes, Outcome | None]:
             outcome, with_addition = find_outcome(), self._config.use_addition_r3
-            shown = metadata if outcome is None else show_outcome(metadata, outcome.ledger, outcome.dropped_leaves)
+            shown = metadata
+            if outcome is not None:
+                shown = show_outcome(metadata, outcome.ledger, outcome.dropped_leaves, outcome.turn_ledgers)
             records = build_records(views, with_rows=with_rows, use_addition_r3=with_addition, show_meta=show)
             return encode_json({"session_id": entry.id, "records": records, "metadata": shown}), outcome
 
