@@ -33,7 +33,8 @@ from turnkeeper.engines.sglang.chat import parse_chat_reply
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import Message, encode_json
 from turnkeeper.rendering import Renderer
-from turnkeeper.server.build import Dependencies, ServerParts, join_parts
+from turnkeeper.server.base import Dependencies
+from turnkeeper.server.build import ServerParts, join_server
 from turnkeeper.service.sessions import NewSession
 from turnkeeper.service.turns import GenerationPlan, ResolvedRequest, plan_generation, resolve_request
 
@@ -134,7 +135,7 @@ def parse(body: bytes) -> AgentCall:
 async def _hold(renderer: Renderer, tokens: int) -> Conversation:
     canned = build_replies(renderer.tokenizer, SHORT, _HISTORY_SEED, _REPLIES)
     engine = MockedEngine(MockEngine(replies=list(map(build_canned, canned)), rows=build_rows(SHAPE, _HISTORY_SEED)))
-    parts = join_parts(
+    parts = join_server(
         CONFIG,
         renderer=renderer,
         checkpoint_config={},

@@ -22,7 +22,8 @@ from turnkeeper.http.backend import Backend
 from turnkeeper.http.protocol import HttpProtocol
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer
-from turnkeeper.server.build import Dependencies, ServerParts, join_parts
+from turnkeeper.server.base import Dependencies
+from turnkeeper.server.build import ServerParts, join_server
 from turnkeeper.server.engines import build_client
 from turnkeeper.server.serve import build_connection_limits
 from turnkeeper.service.service import SessionService
@@ -111,7 +112,7 @@ async def serving(
     renderer = renderer or get_renderer()
     parse = build_parser(renderer)
     engine = SglangGenerateEngine(engine_url, client, parse) if is_generate else SglangEngine(engine_url, client)
-    parts = join_parts(
+    parts = join_server(
         config,
         renderer=renderer,
         checkpoint_config={},

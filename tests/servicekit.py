@@ -41,7 +41,8 @@ from turnkeeper.engines.engine import IdsSink
 from turnkeeper.http.backend import Backend
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer, build_renderer
-from turnkeeper.server.build import Dependencies, ServerParts, join_parts
+from turnkeeper.server.base import Dependencies
+from turnkeeper.server.build import ServerParts, join_server
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.sessions import SessionEntry, parse_new_session
 from turnkeeper.service.turns import StoreTurn, Waiter, keep_in_memory
@@ -263,7 +264,7 @@ def build_kit(
     """A service with these options (attribute names of the flags), v1 unless told otherwise."""
     engine, clock, serial = engine or FakeEngine(), ManualClock(), count(1)
     settings: Mapping[str, Any] = {"hf_checkpoint": "x", "backend_url": ENGINE_URL, **options}
-    parts = join_parts(
+    parts = join_server(
         resolve(load(settings)),
         renderer=get_renderer(),
         checkpoint_config=checkpoint_config or {},

@@ -27,7 +27,8 @@ from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.rendering.tokenization import Encoder, FallbackEncoder, RefusedTextError
 from turnkeeper.rendering.tokenization.fast_encoder import FastEncoder
-from turnkeeper.server.build import Dependencies, build_parts
+from turnkeeper.server.base import Dependencies
+from turnkeeper.server.build import build_parts
 from turnkeeper.service import encoding
 from turnkeeper.service.encoding import (
     COMPARE_INTERVAL_S,

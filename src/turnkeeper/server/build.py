@@ -1,15 +1,12 @@
 """From options to a server: reads the checkpoint, makes the engines' clients, joins the parts. Wiring only."""
 
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from turnkeeper.choices import TokenizerBackend
-from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.engines import Engine, EngineClient, build_parser
 from turnkeeper.fleet import EngineMonitor
@@ -17,12 +14,12 @@ from turnkeeper.fleet.check_result import RouteCheckResult
 from turnkeeper.fleet.connect import WrapEngine
 from turnkeeper.fleet.controller import EngineController
 from turnkeeper.fleet.route import CheckRoute, RouteChecker
-from turnkeeper.generation import Gate, TurnRunner
+from turnkeeper.generation import TurnRunner
 from turnkeeper.http.backend import Backend
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.metrics import Metrics
 from turnkeeper.modelconfig import find_context_length
 from turnkeeper.rendering import Renderer, build_renderer
+from turnkeeper.server.base import BaseParts, Dependencies, build_base
 from turnkeeper.server.engines import (
     build_client,
     build_engine,
@@ -35,13 +32,11 @@ from turnkeeper.server.engines import (
 )
 from turnkeeper.server.gauges import register_gauges
 from turnkeeper.server.options import build_collect_options, build_http_options, build_matcher
-from turnkeeper.service.control import EngineControl, Forward
-from turnkeeper.service.drain import Drain
+from turnkeeper.service.control import EngineControl
 from turnkeeper.service.encoding import EncoderSelector, LoadEncoder, find_loader
 from turnkeeper.service.health import Health
 from turnkeeper.service.lifecycle import Lifecycle, Loop, measure_loop_delay
 from turnkeeper.service.relay import Relay
-from turnkeeper.service.requests import RequestsInFlight
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.sessions import (
     EventStream,
@@ -54,7 +49,6 @@ from turnkeeper.service.sessions import (
     close_session,
 )
 from turnkeeper.service.sessions.closing import EXPIRED
-from turnkeeper.service.supervisor import Supervisor
 from turnkeeper.service.turns import StoreTurn, TurnService, keep_in_memory
 
 logger = logging.getLogger("turnkeeper")
@@ -67,20 +61,6 @@ CONTROL_TIMEOUT_S = 60.0
 
 Connect: TypeAlias = Callable[[WrapEngine | None], Engine]
 """Connects the engines; the wrapper is put around the engine of each URL."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dependencies:
-    """The clock and the randomness of a server, which tests replace."""
-
-    clock: Clock
-    token_bytes: Callable[[int], bytes]
-    """A source of random bytes that nobody can guess, as ``secrets.token_bytes``."""
-
-    @classmethod
-    def real(cls) -> "Dependencies":
-        """Take the machine's clock and randomness."""
-        return cls(clock=SystemClock(), token_bytes=secrets.token_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +93,7 @@ def build_parts(config: ResolvedConfig, *, dependencies: Dependencies | None = N
         render_tools=config.model.render_tools,
     )
     client = build_client(config, pool_size=choose_engine_pool_size(config))
-    return join_parts(
+    return join_server(
         config,
         renderer=renderer,
         checkpoint_config=checkpoint.config,
@@ -125,7 +105,7 @@ def build_parts(config: ResolvedConfig, *, dependencies: Dependencies | None = N
     )
 
 
-def join_parts(
+def join_server(
     config: ResolvedConfig,
     *,
     renderer: Renderer,
@@ -153,103 +133,50 @@ def join_parts(
     Raises:
         ConfigError: a hook, the matcher or the tokenizer that is asked for cannot work.
     """
-    base = _build_base(config, renderer, checkpoint_config, dependencies)
-    engines = _join_engines(base, connect, check)
-    memory = _build_memory(config, base.supervisor)
-    registry = Registry(
-        max_sessions=config.limits.max_sessions,
-        tombstone_ttl_s=TOMBSTONE_TTL_S,
-        token_bytes=base.token_bytes,
-        on_expire=lambda entry: close_session(entry, EXPIRED, base.metrics),
-    )
-    turns = _build_turns(base, engines, store_turn)
-    sessions = _build_sessions(base, registry, memory, turns)
-    requests = RequestsInFlight(config.limits.max_in_flight)
-    encoders = EncoderSelector(
-        renderer,
-        load_encoder,
-        clock=base.clock,
-        metrics=base.metrics,
-        from_the_start=config.model.tokenizer_backend is TokenizerBackend.FASTOKENS,
-    )
+    base = build_base(config, renderer, checkpoint_config, dependencies, load_encoder)
+    engines = _join_engines(base, client, connect, check)
+    sessions = _join_sessions(base, engines, store_turn)
     register_gauges(
         base.metrics,
-        registry=registry,
-        account=memory.account,
-        requests=requests,
+        registry=sessions.registry,
+        account=sessions.memory.account,
+        requests=base.requests,
         drain=base.drain,
         monitor=engines.monitor,
         routes=engines.routes,
-    )
-    lifecycle = Lifecycle(
-        supervisor=base.supervisor,
-        registry=registry,
-        requests=requests,
-        drain=base.drain,
-        drain_timeout_s=config.timeouts.drain_timeout_s,
-        loops=_list_loops(base, engines, sessions, encoders),
-        closers=(
-            sessions.close,
-            turns.close,
-            engines.monitor.close,
-            memory.settle,
-            engines.engine.close,
-            client.close,
-        ),
     )
     return ServerParts(
         config=config,
-        backend=_build_backend(base, engines, client, sessions, requests, encoders, lifecycle),
-        registry=registry,
-        memory=memory,
+        backend=_build_backend(base, engines, sessions),
+        registry=sessions.registry,
+        memory=sessions.memory,
         monitor=engines.monitor,
         routes=engines.routes,
-        encoders=encoders,
+        encoders=base.encoders,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Base:
-    """The parts of one server that almost every other part is made with."""
-
-    config: ResolvedConfig
-    renderer: Renderer
-    checkpoint_config: JsonObject
-    clock: Clock
-    token_bytes: Callable[[int], bytes]
-    metrics: Metrics
-    gate: Gate
-    drain: Drain
-    supervisor: Supervisor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Engines:
     """The engines of one server, and those who look after them."""
 
+    client: EngineClient
     engine: Engine
     monitor: EngineMonitor
     routes: RouteChecker | None
 
 
-def _build_base(
-    config: ResolvedConfig, renderer: Renderer, checkpoint_config: JsonObject, dependencies: Dependencies
-) -> _Base:
-    clock, metrics = dependencies.clock, Metrics()
-    return _Base(
-        config=config,
-        renderer=renderer,
-        checkpoint_config=checkpoint_config,
-        clock=clock,
-        token_bytes=dependencies.token_bytes,
-        metrics=metrics,
-        gate=Gate(clock),
-        drain=Drain(clock),
-        supervisor=Supervisor(clock, metrics),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sessions:
+    """The sessions of one server, their memory, and the turns that they take."""
+
+    registry: Registry
+    memory: MemoryLimiter
+    turns: TurnService
+    service: SessionService
 
 
-def _join_engines(base: _Base, connect: Connect, check: CheckRoute | None) -> _Engines:
+def _join_engines(base: BaseParts, client: EngineClient, connect: Connect, check: CheckRoute | None) -> _Engines:
     routes = None if check is None else _build_routes(base, check)
     engine = connect(None if routes is None else routes.wrap)
     monitor = EngineMonitor(
@@ -260,10 +187,46 @@ def _join_engines(base: _Base, connect: Connect, check: CheckRoute | None) -> _E
         on_poll=_ignore if routes is None else routes.note_statuses,
         spawn=base.supervisor.spawn,
     )
-    return _Engines(engine=engine, monitor=monitor, routes=routes)
+    return _Engines(client=client, engine=engine, monitor=monitor, routes=routes)
 
 
-def _build_turns(base: _Base, engines: _Engines, store_turn: StoreTurn) -> TurnService:
+def _build_routes(base: BaseParts, check: CheckRoute) -> RouteChecker:
+    def count_tokens(result: RouteCheckResult) -> None:
+        base.metrics.count("turnkeeper_probe_tokens", result.sampled_tokens)
+
+    urls = base.config.engine.backend_url
+    return RouteChecker(urls, gate=base.gate, clock=base.clock, check=check, on_result=count_tokens)
+
+
+def _ignore(_: object) -> None:
+    """Take the statuses where no route is checked."""
+
+
+def _join_sessions(base: BaseParts, engines: _Engines, store_turn: StoreTurn) -> _Sessions:
+    memory = _build_memory(base)
+    registry = Registry(
+        max_sessions=base.config.limits.max_sessions,
+        tombstone_ttl_s=TOMBSTONE_TTL_S,
+        token_bytes=base.token_bytes,
+        on_expire=lambda entry: close_session(entry, EXPIRED, base.metrics),
+    )
+    turns = _build_turns(base, engines, store_turn)
+    service = _build_service(base, registry, memory, turns)
+    return _Sessions(registry=registry, memory=memory, turns=turns, service=service)
+
+
+def _build_memory(base: BaseParts) -> MemoryLimiter:
+    limits = base.config.limits
+    return MemoryLimiter(
+        MemoryAccount(),
+        limit_bytes=int(limits.max_memory_bytes),
+        directory=limits.spill_directory,
+        on_spilled=lambda size: logger.info("moved %d bytes of routing rows to disk", size),
+        spawn=base.supervisor.spawn,
+    )
+
+
+def _build_turns(base: BaseParts, engines: _Engines, store_turn: StoreTurn) -> TurnService:
     runner = TurnRunner(
         engines.engine,
         base.gate,
@@ -288,7 +251,7 @@ def _build_turns(base: _Base, engines: _Engines, store_turn: StoreTurn) -> TurnS
     )
 
 
-def _build_sessions(base: _Base, registry: Registry, memory: MemoryLimiter, turns: TurnService) -> SessionService:
+def _build_service(base: BaseParts, registry: Registry, memory: MemoryLimiter, turns: TurnService) -> SessionService:
     config, metrics = base.config, base.metrics
     factory = SessionFactory(
         config=config,
@@ -313,43 +276,23 @@ def _build_sessions(base: _Base, registry: Registry, memory: MemoryLimiter, turn
     )
 
 
-def _list_loops(base: _Base, engines: _Engines, sessions: SessionService, encoders: EncoderSelector) -> dict[str, Loop]:
-    # The checks of routes have to be there when the engines are polled for the first time.
-    loops: dict[str, Loop] = {} if engines.routes is None else {"engine_routes": engines.routes.run}
-    return loops | {
-        "engine_watch": engines.monitor.run,
-        "session_sweep": sessions.sweep_forever,
-        "loop_delay": partial(measure_loop_delay, base.clock, base.metrics),
-        "tokenizer": encoders.run,
-    }
-
-
-def _build_backend(
-    base: _Base,
-    engines: _Engines,
-    client: EngineClient,
-    sessions: SessionService,
-    requests: RequestsInFlight,
-    encoders: EncoderSelector,
-    lifecycle: Lifecycle,
-) -> Backend:
+def _build_backend(base: BaseParts, engines: _Engines, sessions: _Sessions) -> Backend:
     config = base.config
     health = Health(
         instance_id=config.instance_id,
         monitor=engines.monitor,
         routes=engines.routes,
         supervisor=base.supervisor,
-        encoders=encoders,
+        encoders=base.encoders,
         drain=base.drain,
     )
-    forward = _build_forward(config, client, base.clock)
     return Backend(
-        sessions=sessions,
-        requests=requests,
-        relay=Relay(sessions, engines.engine, urls=config.engine.backend_url),
-        control=EngineControl(gate=base.gate, monitor=engines.monitor, forward=forward),
+        sessions=sessions.service,
+        requests=base.requests,
+        relay=Relay(sessions.service, engines.engine, urls=config.engine.backend_url),
+        control=_build_control(base, engines),
         health=health,
-        lifecycle=lifecycle,
+        lifecycle=_build_lifecycle(base, engines, sessions),
         metrics=base.metrics,
         tokenizer=base.renderer.tokenizer,
         spawn=base.supervisor.spawn,
@@ -358,28 +301,35 @@ def _build_backend(
     )
 
 
-def _build_routes(base: _Base, check: CheckRoute) -> RouteChecker:
-    def count_tokens(result: RouteCheckResult) -> None:
-        base.metrics.count("turnkeeper_probe_tokens", result.sampled_tokens)
+def _build_control(base: BaseParts, engines: _Engines) -> EngineControl:
+    options, client = base.config.engine, engines.client
+    controller = EngineController(client, base.clock, kind=options.engine, timeout_s=CONTROL_TIMEOUT_S)
+    forward = partial(call_engines, client, controller, options.backend_url)
+    return EngineControl(gate=base.gate, monitor=engines.monitor, forward=forward)
 
-    urls = base.config.engine.backend_url
-    return RouteChecker(urls, gate=base.gate, clock=base.clock, check=check, on_result=count_tokens)
 
-
-def _build_memory(config: ResolvedConfig, supervisor: Supervisor) -> MemoryLimiter:
-    return MemoryLimiter(
-        MemoryAccount(),
-        limit_bytes=int(config.limits.max_memory_bytes),
-        directory=config.limits.spill_directory,
-        on_spilled=lambda size: logger.info("moved %d bytes of routing rows to disk", size),
-        spawn=supervisor.spawn,
+def _build_lifecycle(base: BaseParts, engines: _Engines, sessions: _Sessions) -> Lifecycle:
+    # The checks of routes have to be there when the engines are polled for the first time.
+    loops: dict[str, Loop] = {} if engines.routes is None else {"engine_routes": engines.routes.run}
+    loops |= {
+        "engine_watch": engines.monitor.run,
+        "session_sweep": sessions.service.sweep_forever,
+        "loop_delay": partial(measure_loop_delay, base.clock, base.metrics),
+        "tokenizer": base.encoders.run,
+    }
+    return Lifecycle(
+        supervisor=base.supervisor,
+        registry=sessions.registry,
+        requests=base.requests,
+        drain=base.drain,
+        drain_timeout_s=base.config.timeouts.drain_timeout_s,
+        loops=loops,
+        closers=(
+            sessions.service.close,
+            sessions.turns.close,
+            engines.monitor.close,
+            sessions.memory.settle,
+            engines.engine.close,
+            engines.client.close,
+        ),
     )
-
-
-def _build_forward(config: ResolvedConfig, client: EngineClient, clock: Clock) -> Forward:
-    controller = EngineController(client, clock, kind=config.engine.engine, timeout_s=CONTROL_TIMEOUT_S)
-    return partial(call_engines, client, controller, config.engine.backend_url)
-
-
-def _ignore(_: object) -> None:
-    """Take the statuses where no route is checked."""

@@ -1,0 +1,90 @@
+"""The parts of one server that almost every other part is made with."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from turnkeeper.choices import TokenizerBackend
+from turnkeeper.clock import Clock, SystemClock
+from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.generation import Gate
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.metrics import Metrics
+from turnkeeper.rendering import Renderer
+from turnkeeper.service.drain import Drain
+from turnkeeper.service.encoding import EncoderSelector, LoadEncoder
+from turnkeeper.service.requests import RequestsInFlight
+from turnkeeper.service.supervisor import Supervisor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """The clock and the randomness of a server, which tests replace."""
+
+    clock: Clock
+    token_bytes: Callable[[int], bytes]
+    """A source of random bytes that nobody can guess, as ``secrets.token_bytes``."""
+
+    @classmethod
+    def real(cls) -> "Dependencies":
+        """Take the machine's clock and randomness."""
+        return cls(clock=SystemClock(), token_bytes=secrets.token_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseParts:
+    """The options, the clock, the metrics and what else many parts share."""
+
+    config: ResolvedConfig
+    renderer: Renderer
+    encoders: EncoderSelector
+    checkpoint_config: JsonObject
+    clock: Clock
+    token_bytes: Callable[[int], bytes]
+    metrics: Metrics
+    gate: Gate
+    drain: Drain
+    requests: RequestsInFlight
+    supervisor: Supervisor
+
+
+def build_base(
+    config: ResolvedConfig,
+    renderer: Renderer,
+    checkpoint_config: JsonObject,
+    dependencies: Dependencies,
+    load_encoder: LoadEncoder | None,
+) -> BaseParts:
+    """Make the parts that need no other part.
+
+    Args:
+        config: the options.
+        renderer: the tokenizer and the template of the model.
+        checkpoint_config: the ``config.json`` of the model.
+        dependencies: the clock and the randomness.
+        load_encoder: loads the fast tokenizer; None keeps the renderer's.
+
+    Raises:
+        ConfigError: the tokenizer that is asked for cannot work.
+    """
+    clock, metrics = dependencies.clock, Metrics()
+    encoders = EncoderSelector(
+        renderer,
+        load_encoder,
+        clock=clock,
+        metrics=metrics,
+        from_the_start=config.model.tokenizer_backend is TokenizerBackend.FASTOKENS,
+    )
+    return BaseParts(
+        config=config,
+        renderer=renderer,
+        encoders=encoders,
+        checkpoint_config=checkpoint_config,
+        clock=clock,
+        token_bytes=dependencies.token_bytes,
+        metrics=metrics,
+        gate=Gate(clock),
+        drain=Drain(clock),
+        requests=RequestsInFlight(config.limits.max_in_flight),
+        supervisor=Supervisor(clock, metrics),
+    )
