@@ -140,7 +140,7 @@ async def _hold(renderer: Renderer, tokens: int) -> Conversation:
         renderer=renderer,
         checkpoint_config={},
         client=EngineClient(),
-        connect=lambda _: engine,
+        connect=lambda wrap: wrap("http://mock", engine),
         dependencies=Dependencies.real(),
     )
     session_id = parts.backend.sessions.create(NewSession()).id

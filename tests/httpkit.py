@@ -117,7 +117,7 @@ async def serving(
         renderer=renderer,
         checkpoint_config={},
         client=client,
-        connect=lambda _: engine,
+        connect=lambda wrap: wrap(engine_url, engine),
         dependencies=Dependencies.real(),
     )
     async with running(

@@ -46,6 +46,7 @@ from turnkeeper.server.build import ServerParts, join_server
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.sessions import SessionEntry, parse_new_session
 from turnkeeper.service.turns import StoreTurn, Waiter, keep_in_memory
+from turnkeeper.telemetry import Report
 from turnkeeper.testing.clock import ManualClock, settle
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
@@ -176,6 +177,8 @@ class Kit:
     parts: ServerParts
     engine: FakeEngine
     clock: ManualClock
+    reports: list[Report]
+    """What the server reported, in order."""
 
     @property
     def backend(self) -> Backend:
@@ -263,14 +266,17 @@ def build_kit(
 ) -> Kit:
     """A service with these options (attribute names of the flags), v1 unless told otherwise."""
     engine, clock, serial = engine or FakeEngine(), ManualClock(), count(1)
+    reports: list[Report] = []
     settings: Mapping[str, Any] = {"hf_checkpoint": "x", "backend_url": ENGINE_URL, **options}
     parts = join_server(
         resolve(load(settings)),
         renderer=get_renderer(),
         checkpoint_config=checkpoint_config or {},
         client=EngineClient(),
-        connect=lambda _: engine,
-        dependencies=Dependencies(clock=clock, token_bytes=lambda size: next(serial).to_bytes(size, "big")),
+        connect=lambda wrap: wrap(ENGINE_URL, engine),
+        dependencies=Dependencies(
+            clock=clock, token_bytes=lambda size: next(serial).to_bytes(size, "big"), readers=[reports.append]
+        ),
         store_turn=store_turn,
     )
-    return Kit(parts=parts, engine=engine, clock=clock)
+    return Kit(parts=parts, engine=engine, clock=clock, reports=reports)

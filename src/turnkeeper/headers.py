@@ -5,7 +5,10 @@ from collections.abc import Mapping
 JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
 """What a JSON body goes out with, to a client and to an engine."""
 
-TRACE_HEADERS = ("x-request-id", "x-correlation-id", "traceparent", "tracestate")
+REQUEST_ID = "x-request-id"
+"""The header by which a client names one request."""
+
+TRACE_HEADERS = (REQUEST_ID, "x-correlation-id", "traceparent", "tracestate")
 """The headers by which services trace a request: taken from an agent's request and sent along to the engine."""
 
 STREAM_HEADERS: Mapping[str, str] = {

@@ -11,6 +11,7 @@ from turnkeeper.clock import Clock, wait_for_any
 from turnkeeper.engines.engine import Engine, EngineState, EngineStatus
 from turnkeeper.generation.gate import Gate
 from turnkeeper.tasks import Spawn, spawn_alone
+from turnkeeper.telemetry import EngineChanged, Publish, ignore_report
 
 logger = logging.getLogger("turnkeeper.engines")
 
@@ -33,6 +34,7 @@ class EngineMonitor:
         fast_interval_s: float = 0.25,
         on_poll: Callable[[tuple[EngineStatus, ...]], object] = lambda _: None,
         spawn: Spawn = spawn_alone,
+        publish: Publish = ignore_report,
     ) -> None:
         """Monitor the engines behind ``engine``.
 
@@ -44,6 +46,7 @@ class EngineMonitor:
             fast_interval_s: the time between polls while the engines are paused, or after an abort without a reason.
             on_poll: called with the statuses of every poll, after the gate.
             spawn: starts polls, which continue where a caller is cancelled.
+            publish: takes a report of each engine that is seen in another state, or with other weights, than before.
         """
         self._engine = engine
         self._gate = gate
@@ -52,6 +55,8 @@ class EngineMonitor:
         self._fast_interval_s = fast_interval_s
         self._on_poll = on_poll
         self._spawn = spawn
+        self._publish = publish
+        self._reported: dict[str, tuple[EngineState | None, str | None]] = {}
         self._poll_often_until = 0.0
         self._wake = asyncio.Event()
         self._poll: asyncio.Task[tuple[EngineStatus, ...]] | None = None
@@ -87,6 +92,7 @@ class EngineMonitor:
         requested = self._gate.requested_changes
         statuses = await self._engine.fetch_status()
         self.statuses = statuses
+        self._report_changes(statuses)
         for status in statuses:
             if not status.can_abort and status.url not in self._out_of_reach:
                 self._out_of_reach.add(status.url)
@@ -98,6 +104,25 @@ class EngineMonitor:
                     self.note_version(status.url, status.weight_version)
         self._on_poll(statuses)
         return statuses
+
+    def _report_changes(self, statuses: tuple[EngineStatus, ...]) -> None:
+        for status in statuses:
+            state_before, version_before = self._reported.get(status.url, (None, None))
+            version = status.weight_version or version_before  # an engine out of reach names none, and keeps its own
+            if (status.state, version) == (state_before, version_before):
+                continue
+            self._reported[status.url] = status.state, version
+            self._publish(
+                EngineChanged(
+                    at=self._clock.unix(),
+                    url=status.url,
+                    state=str(status.state),
+                    state_before=None if state_before is None else str(state_before),
+                    weight_version=version,
+                    weight_version_before=version_before,
+                    error=status.error,
+                )
+            )
 
     def note_version(self, url: str, version: str) -> None:
         """Note that a weight version was observed at an engine."""

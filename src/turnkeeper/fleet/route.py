@@ -32,6 +32,7 @@ from turnkeeper.errors import EngineProtocolError
 from turnkeeper.fleet.check_result import UNCHECKED, RouteCheckResult, RouteState
 from turnkeeper.fleet.route_check import RouteStatus
 from turnkeeper.generation.gate import Gate
+from turnkeeper.telemetry import Publish, RouteChanged, ignore_report
 
 logger = logging.getLogger("turnkeeper.engines")
 
@@ -82,6 +83,7 @@ class RouteChecker:
         check: CheckRoute,
         times: RouteTimes | None = None,
         on_result: Callable[[RouteCheckResult], object] = lambda _: None,
+        publish: Publish = ignore_report,
     ) -> None:
         """Check these routes; nothing is called before `run`.
 
@@ -92,6 +94,7 @@ class RouteChecker:
             check: checks one route.
             times: None takes the defaults.
             on_result: called with the result of every check that was not cancelled.
+            publish: takes a report of each route whose check came to another result than the one before.
         """
         self.routes = {url.rstrip("/"): Route(url=url.rstrip("/")) for url in urls}
         for route in self.routes.values():
@@ -101,6 +104,7 @@ class RouteChecker:
         self._check = check
         self._times = times or RouteTimes()
         self._on_result = on_result
+        self._publish = publish
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -159,6 +163,9 @@ class RouteChecker:
     def _note_result(self, route: Route, result: RouteCheckResult) -> None:
         before, route.result = route.result, result
         self._on_result(result)
+        if (result.state, result.reason) != (before.state, before.reason):
+            reason = result.reason if result.state is RouteState.UNFIT else ""
+            self._publish(RouteChanged(at=self._clock.unix(), url=route.url, state=str(result.state), reason=reason))
         if result.state is RouteState.UNFIT and result.reason != before.reason:
             logger.warning("%s is not fit for turns: %s", route.url, result.reason)
         elif before.state is RouteState.UNFIT and result.state is RouteState.SOUND:

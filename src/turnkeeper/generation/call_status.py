@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from turnkeeper.telemetry import PhaseClock, TurnPhase
+
 
 @dataclass(slots=True, kw_only=True)
 class CallStatus:
@@ -11,3 +13,16 @@ class CallStatus:
     """True while an engine call runs whose sampled tokens are unknown; False at the gate, before and between calls."""
     aborted_tokens: int = 0
     """The number of sampled tokens of aborted calls, whether their parts are held or not."""
+    engine_calls: int = 0
+    """The number of calls made so far; a call that an engine refuses because it is paused counts as none."""
+    rid: str = ""
+    """The request id of the newest call at its engine; empty before the first."""
+    engine_url: str = ""
+    """The engine that answered last; empty before the first answer."""
+    phases: PhaseClock | None = None
+    """Measures the waits at the gate and for the engine; None measures nothing."""
+
+    def enter(self, phase: TurnPhase) -> None:
+        """Note that the turn waits for something else from now on."""
+        if self.phases is not None:
+            self.phases.enter(phase)

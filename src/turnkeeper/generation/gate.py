@@ -13,6 +13,7 @@ from math import ceil
 from turnkeeper.choices import PauseMode
 from turnkeeper.clock import Clock, wait_for_any
 from turnkeeper.errors import EnginePausedError, RequestError
+from turnkeeper.telemetry import PauseChanged, Publish, ignore_report
 
 
 class AbortSignal(asyncio.Event):
@@ -46,9 +47,12 @@ class AbortSignal(asyncio.Event):
 class Gate:
     """The gate in front of all engines, used within one event loop."""
 
-    def __init__(self, clock: Clock) -> None:
-        """Start open."""
+    def __init__(self, clock: Clock, *, publish: Publish = ignore_report) -> None:
+        """Start open; each closing and each opening is published."""
         self._clock = clock
+        self._publish = publish
+        self._closed_at = 0.0
+        self._closed_mode: PauseMode | None = None
         self._requested: PauseMode | None = None
         self._observed: set[str] = set()
         self._opened = asyncio.Event()
@@ -117,6 +121,7 @@ class Gate:
         is_open = self._requested is None and not self._observed
         if is_open == self.is_open:
             return
+        now = self._clock.now()
         if is_open:
             self._closed.clear()
             self._opened.set()
@@ -124,6 +129,15 @@ class Gate:
             self._opened.clear()
             self._closed.set()
             self.closings += 1
+            self._closed_at, self._closed_mode = now, self._requested
+        self._publish(
+            PauseChanged(
+                at=self._clock.unix(),
+                is_paused=not is_open,
+                mode=None if self._closed_mode is None else str(self._closed_mode),
+                seconds=now - self._closed_at if is_open else 0.0,
+            )
+        )
 
     async def wait_open(self, timeout_s: float, signal: asyncio.Event) -> None:
         """Wait until new turns may start, or until ``signal`` is set.

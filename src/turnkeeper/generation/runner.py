@@ -44,6 +44,7 @@ from turnkeeper.generation.observer import EngineObserver
 from turnkeeper.generation.part_reader import ReplyPartReader, RunnerOptions, has_older_prefix
 from turnkeeper.routing import RoutingRows
 from turnkeeper.tasks import Spawn, spawn_alone
+from turnkeeper.telemetry import TurnPhase
 
 logger = logging.getLogger("turnkeeper.engines")
 
@@ -204,12 +205,15 @@ class TurnRunner:
 
     async def _attempt(self, run: _Run) -> bool:
         """Make one engine call; return True when the turn is complete."""
+        run.call_status.enter(TurnPhase.GATE)
         await self._gate.wait_open(self._options.gate_timeout_s, run.signal)
         if run.signal.is_set():
             self._refuse(run, "all turns in flight were ended")
         start = _Start(versions=await self._observer.fetch_versions(), closings=self._gate.closings)
+        run.call_status.enter(TurnPhase.ENGINE)
         run.attempts += 1
         rid = run.request.rid if run.attempts == 1 else f"{run.request.rid}-{run.attempts}"
+        run.call_status.engine_calls, run.call_status.rid = run.attempts, rid
         request = derive_request(run.request, run.parts, rid=rid)
         if self._options.cache_salt_by_version:
             run.salted_versions = start.versions
@@ -226,6 +230,7 @@ class TurnRunner:
             except TurnAbortedError:
                 raise error from None
         run.refused_since = None
+        run.call_status.engine_url = generation.url
         check_generation(generation, request, vocabulary_size=self._options.vocabulary_size)
         self._note_uncounted(generation)
         if generation.weight_version is not None:
@@ -242,7 +247,9 @@ class TurnRunner:
         engine is called again after a while.
         """
         run.attempts -= 1
+        run.call_status.engine_calls = run.attempts
         run.call_status.has_open_call = False
+        run.call_status.enter(TurnPhase.GATE)
         now = self._clock.now()
         run.refused_since = now if run.refused_since is None else run.refused_since
         if now - run.refused_since >= self._options.gate_timeout_s:
@@ -324,6 +331,7 @@ class TurnRunner:
         run.aborted_tokens += count
         run.call_status.aborted_tokens += count
         run.call_status.has_open_call = False
+        run.call_status.enter(TurnPhase.GATE)
         is_explained = await self._is_explained(run, generation, start)
         obstacle, part = run.obstacle, None
         if is_explained and generation is not None and count and self._may_resume(run):

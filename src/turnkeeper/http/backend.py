@@ -4,6 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from turnkeeper.choices import OnImage
+from turnkeeper.clock import Clock
+from turnkeeper.dialects import Dialect
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.headers import REQUEST_ID
+from turnkeeper.http.exchange import Exchange
 from turnkeeper.metrics import Metrics
 from turnkeeper.passthrough import OpenRoute
 from turnkeeper.rendering import Tokenizer
@@ -14,6 +19,7 @@ from turnkeeper.service.relay import Relay
 from turnkeeper.service.requests import RequestsInFlight
 from turnkeeper.service.service import SessionService
 from turnkeeper.tasks import Spawn
+from turnkeeper.telemetry import ReportStream, RequestFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +57,27 @@ class Backend:
     health: Health
     lifecycle: Lifecycle
     metrics: Metrics
+    reports: ReportStream
+    clock: Clock
     tokenizer: Tokenizer
     spawn: Spawn
     """Begins background tasks, such as the watch for a hang-up."""
     token_bytes: Callable[[int], bytes]
     """A source of random bytes that nobody can guess, as ``secrets.token_bytes``."""
     options: HttpOptions
+
+    def report_failure(self, exchange: Exchange, error: TurnkeeperError, dialect: Dialect | None = None) -> None:
+        """Count and publish a request that is answered with an error, in the form of a dialect or of the control
+        plane."""
+        self.metrics.record_error(error)
+        self.reports.publish(
+            RequestFailed(
+                at=self.clock.unix(),
+                method=exchange.method,
+                path=exchange.path,
+                status=dialect.choose_status(error) if dialect else error.http_status,
+                error=error,
+                request_id=exchange.headers.get(REQUEST_ID, ""),
+                session_id=exchange.path_params.get("session_id", ""),
+            )
+        )

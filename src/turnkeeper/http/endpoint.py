@@ -7,6 +7,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from turnkeeper.access import Right, authorize, find_right
@@ -34,7 +35,8 @@ class Endpoint:
         """Serve one request."""
         async with Exchange(scope, receive, send) as exchange:
             dialect = self.choose_dialect(exchange.headers) if self.choose_dialect else None
-            await answer_or_explain(exchange, self._answer, dialect, self.backend.metrics.record_error)
+            on_error = partial(self.backend.report_failure, exchange, dialect=dialect)
+            await answer_or_explain(exchange, self._answer, dialect, on_error)
 
     async def _answer(self, exchange: Exchange) -> None:
         exchange.caller = self.backend.sessions.identify(list_session_keys(exchange.headers))

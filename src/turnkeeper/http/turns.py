@@ -97,7 +97,7 @@ class TurnHandler:
             if not exchange.is_started or isinstance(error, ClientGoneError):
                 raise
             explained = explain(error)
-            self.backend.metrics.record_error(explained)
+            self.backend.report_failure(exchange, explained, self.dialect)
             await exchange.finish(stream.fail(tell_caller(explained, exchange)))
             return
         with contextlib.suppress(ClientGoneError):  # the last part meets the closed connection as well

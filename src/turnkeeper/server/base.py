@@ -1,7 +1,7 @@
 """The parts of one server that almost every other part is made with."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from turnkeeper.choices import TokenizerBackend
@@ -15,15 +15,18 @@ from turnkeeper.service.drain import Drain
 from turnkeeper.service.encoding import EncoderSelector, LoadEncoder
 from turnkeeper.service.requests import RequestsInFlight
 from turnkeeper.service.supervisor import Supervisor
+from turnkeeper.telemetry import Publish, ReportStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """The clock and the randomness of a server, which tests replace."""
+    """The clock, the randomness and the readers of reports of a server, which tests replace."""
 
     clock: Clock
     token_bytes: Callable[[int], bytes]
     """A source of random bytes that nobody can guess, as ``secrets.token_bytes``."""
+    readers: Sequence[Publish] = ()
+    """They take the reports of what the server does."""
 
     @classmethod
     def real(cls) -> "Dependencies":
@@ -42,6 +45,7 @@ class BaseParts:
     clock: Clock
     token_bytes: Callable[[int], bytes]
     metrics: Metrics
+    reports: ReportStream
     gate: Gate
     drain: Drain
     requests: RequestsInFlight
@@ -61,13 +65,14 @@ def build_base(
         config: the options.
         renderer: the tokenizer and the template of the model.
         checkpoint_config: the ``config.json`` of the model.
-        dependencies: the clock and the randomness.
+        dependencies: the clock, the randomness and the readers of reports.
         load_encoder: loads the fast tokenizer; None keeps the renderer's.
 
     Raises:
         ConfigError: the tokenizer that is asked for cannot work.
     """
     clock, metrics = dependencies.clock, Metrics()
+    reports = ReportStream(dependencies.readers)
     encoders = EncoderSelector(
         renderer,
         load_encoder,
@@ -83,7 +88,8 @@ def build_base(
         clock=clock,
         token_bytes=dependencies.token_bytes,
         metrics=metrics,
-        gate=Gate(clock),
+        reports=reports,
+        gate=Gate(clock, publish=reports.publish),
         drain=Drain(clock),
         requests=RequestsInFlight(config.limits.max_in_flight),
         supervisor=Supervisor(clock, metrics),

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.engines import Engine, EngineClient, build_parser
-from turnkeeper.fleet import EngineMonitor
+from turnkeeper.fleet import EngineCalls, EngineMonitor
 from turnkeeper.fleet.check_result import RouteCheckResult
 from turnkeeper.fleet.connect import WrapEngine
 from turnkeeper.fleet.controller import EngineController
@@ -59,7 +59,7 @@ TOMBSTONE_TTL_S = 600.0
 CONTROL_TIMEOUT_S = 60.0
 """The longest that an engine may take to pause or go on."""
 
-Connect: TypeAlias = Callable[[WrapEngine | None], Engine]
+Connect: TypeAlias = Callable[[WrapEngine], Engine]
 """Connects the engines; the wrapper is put around the engine of each URL."""
 
 
@@ -73,6 +73,7 @@ class ServerParts:
     memory: MemoryLimiter
     monitor: EngineMonitor
     routes: RouteChecker | None
+    calls: EngineCalls
     encoders: EncoderSelector
 
 
@@ -125,7 +126,7 @@ def join_server(
         checkpoint_config: the ``config.json`` of the model.
         client: the HTTP client of the engines, which is closed with the server.
         connect: connects the engines.
-        dependencies: the clock and the randomness.
+        dependencies: the clock, the randomness and the readers of reports.
         check: checks the route to an engine; None checks none.
         load_encoder: loads the fast tokenizer; None keeps the renderer's.
         store_turn: makes a turn durable before it becomes visible.
@@ -152,6 +153,7 @@ def join_server(
         memory=sessions.memory,
         monitor=engines.monitor,
         routes=engines.routes,
+        calls=engines.calls,
         encoders=base.encoders,
     )
 
@@ -164,6 +166,7 @@ class _Engines:
     engine: Engine
     monitor: EngineMonitor
     routes: RouteChecker | None
+    calls: EngineCalls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +181,8 @@ class _Sessions:
 
 def _join_engines(base: BaseParts, client: EngineClient, connect: Connect, check: CheckRoute | None) -> _Engines:
     routes = None if check is None else _build_routes(base, check)
-    engine = connect(None if routes is None else routes.wrap)
+    calls = EngineCalls(base.clock, publish=base.reports.publish)
+    engine = connect(partial(_wrap_engine, calls, routes))
     monitor = EngineMonitor(
         engine,
         base.gate,
@@ -186,8 +190,15 @@ def _join_engines(base: BaseParts, client: EngineClient, connect: Connect, check
         interval_s=base.config.timeouts.probe_interval_s,
         on_poll=_ignore if routes is None else routes.note_statuses,
         spawn=base.supervisor.spawn,
+        publish=base.reports.publish,
     )
-    return _Engines(client=client, engine=engine, monitor=monitor, routes=routes)
+    return _Engines(client=client, engine=engine, monitor=monitor, routes=routes, calls=calls)
+
+
+def _wrap_engine(calls: EngineCalls, routes: RouteChecker | None, url: str, engine: Engine) -> Engine:
+    """Wrap the engine of a URL: turns are refused while its route is unfit, and the calls that run are known."""
+    watched = calls.wrap(url, engine)
+    return watched if routes is None else routes.wrap(url, watched)
 
 
 def _build_routes(base: BaseParts, check: CheckRoute) -> RouteChecker:
@@ -195,7 +206,14 @@ def _build_routes(base: BaseParts, check: CheckRoute) -> RouteChecker:
         base.metrics.count("turnkeeper_probe_tokens", result.sampled_tokens)
 
     urls = base.config.engine.backend_url
-    return RouteChecker(urls, gate=base.gate, clock=base.clock, check=check, on_result=count_tokens)
+    return RouteChecker(
+        urls,
+        gate=base.gate,
+        clock=base.clock,
+        check=check,
+        on_result=count_tokens,
+        publish=base.reports.publish,
+    )
 
 
 def _ignore(_: object) -> None:
@@ -260,6 +278,7 @@ def _build_service(base: BaseParts, registry: Registry, memory: MemoryLimiter, t
         drain=base.drain,
         matcher=build_matcher(config, base.renderer),
         event_stream=EventStream([lambda _, event: metrics.record(event)]),
+        reports=base.reports,
         clock=base.clock,
     )
     return SessionService(
@@ -294,6 +313,8 @@ def _build_backend(base: BaseParts, engines: _Engines, sessions: _Sessions) -> B
         health=health,
         lifecycle=_build_lifecycle(base, engines, sessions),
         metrics=base.metrics,
+        reports=base.reports,
+        clock=base.clock,
         tokenizer=base.renderer.tokenizer,
         spawn=base.supervisor.spawn,
         token_bytes=base.token_bytes,

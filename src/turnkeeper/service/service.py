@@ -31,6 +31,7 @@ from turnkeeper.service.sessions import (
 )
 from turnkeeper.service.sessions.closing import DELETED, FIRST_TURN_REFUSED, SERVER_STOPS
 from turnkeeper.service.turns import TurnService, Waiter
+from turnkeeper.telemetry import SamplesCollected
 
 logger = logging.getLogger("turnkeeper.sessions")
 
@@ -241,11 +242,27 @@ class SessionService:
             AssemblyError: the turns do not make samples.
         """
         with self.use(session_id) as entry:
+            began = self._clock.now()
             collection = await self._reader.collect(
                 entry, max_seq_len=max_seq_len, agent_metadata=agent_metadata, rewards=rewards
             )
             self._count_collected(entry, collection)
-            return collection.encode()
+            payload = collection.encode()
+            self._report_collected(entry, collection, payload, self._clock.now() - began)
+            return payload
+
+    def _report_collected(
+        self, entry: SessionEntry, collection: Collection, payload: SamplesPayload, seconds: float
+    ) -> None:
+        report = SamplesCollected(
+            at=self._clock.unix(),
+            session_id=entry.id,
+            samples=len(collection.samples),
+            trainable_tokens=collection.ledger.trainable,
+            size_bytes=payload.size_bytes,
+            seconds=seconds,
+        )
+        entry.reports.publish(report)
 
     def _count_collected(self, entry: SessionEntry, collection: Collection) -> None:
         """Count the tokens and the dropped leaves that no earlier collect of the session has counted."""

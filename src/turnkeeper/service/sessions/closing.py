@@ -6,6 +6,7 @@ from turnkeeper.core import DropReason
 from turnkeeper.errors import SessionClosedError
 from turnkeeper.metrics import Metrics
 from turnkeeper.service.sessions.entry import SessionEntry
+from turnkeeper.telemetry import SessionEnded
 
 EXPIRED = "expired"
 """Why a session ended that nobody asked for any more."""
@@ -42,8 +43,21 @@ def _end(entry: SessionEntry, reason: str, metrics: Metrics) -> None:
     entry.session.close(reason, at=entry.clock.unix())
     give_up_turns(entry, reason)
     drop = DropReason.EVICTED if reason == EXPIRED else DropReason.DELETED
-    if lost := entry.count_uncollected():
+    lost = entry.count_uncollected()
+    if lost:
         metrics.count("turnkeeper_tokens_dropped", lost, reason=str(drop))
     entry.release()
     entry.publish()
     metrics.count("turnkeeper_sessions_ended", reason=reason)
+    at = entry.clock.unix()
+    entry.reports.publish(
+        SessionEnded(
+            at=at,
+            session_id=entry.id,
+            reason=reason,
+            turns=len(entry.session.forest),
+            sampled_tokens=entry.session.ledger.sampled,
+            uncollected_tokens=lost,
+            age_s=max(0.0, at - entry.created_at),
+        )
+    )

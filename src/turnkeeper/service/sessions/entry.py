@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from turnkeeper.service.sessions.footprint import (
 )
 from turnkeeper.service.sessions.keys import KeptKey
 from turnkeeper.service.sessions.settings import NewSession
+from turnkeeper.telemetry import ReportStream, TurnEnded
 
 if TYPE_CHECKING:
     from turnkeeper.service.turns import TurnInFlight
@@ -65,6 +66,8 @@ class SessionEntry:
     """Unix seconds when its last request ended."""
     ttl_s: float
     memory: MemoryAccount
+    reports: ReportStream
+    """Takes the reports of its turns, and of its end."""
     limit_tokens: int | None
     """Token limit of a path; None for none."""
     key: KeptKey | None = None
@@ -98,6 +101,8 @@ class SessionEntry:
     """How many turns, from the first on, have their rows on disk."""
     spilled_bytes: int = 0
     """The bytes of those rows on disk."""
+    turn_ends: dict[TurnId, TurnEnded] = field(default_factory=dict[TurnId, TurnEnded])
+    """The report of each recorded turn: its times, and the engine that answered."""
     held: dict[Part, int] = field(default_factory=lambda: dict.fromkeys(Part, 0))
     """The bytes that each part of the session takes in memory."""
     is_released: bool = False
@@ -149,6 +154,11 @@ class SessionEntry:
         fresh = islice(self.session.kept_tools, self._measured_tools, None)
         self._grow(Part.TOOLS, sum(map(measure_value, fresh)))
         self._measured_tools = len(self.session.kept_tools)
+
+    def note_end(self, report: TurnEnded) -> None:
+        """Keep the report of a recorded turn; other ends are not kept."""
+        if report.turn_id is not None and not self.is_released:
+            self.turn_ends[report.turn_id] = replace(report, trace={})
 
     def find_reply(self, response_id: str) -> Message | None:
         """Find the assistant message that was delivered under an id; None where there is none. Any thread may ask."""

@@ -13,6 +13,7 @@ from turnkeeper.service.sessions.keys import KeptKey
 from turnkeeper.service.sessions.memory import MemoryLimiter
 from turnkeeper.service.sessions.registry import Registry
 from turnkeeper.service.sessions.settings import NewSession
+from turnkeeper.telemetry import ReportStream, SessionBegan
 
 
 class SessionFactory:
@@ -27,6 +28,7 @@ class SessionFactory:
         drain: Drain,
         matcher: Matcher,
         event_stream: EventStream,
+        reports: ReportStream,
         clock: Clock,
     ) -> None:
         self._config = config
@@ -35,6 +37,7 @@ class SessionFactory:
         self._drain = drain
         self._matcher = matcher
         self._event_stream = event_stream
+        self._reports = reports
         self._clock = clock
 
     def check_room(self) -> None:
@@ -60,11 +63,14 @@ class SessionFactory:
             used_at=self._clock.now(),
             ttl_s=new.ttl_s or self._config.limits.session_ttl_s,
             memory=self._memory.account,
+            reports=self._reports,
             key=key,
             limit_tokens=self.choose_limit(new),
         )
         self._registry.add(entry)
         entry.publish()
+        history = str(new.history or self._config.history_kind)
+        self._reports.publish(SessionBegan(at=entry.created_at, session_id=session_id, history=history))
         return entry
 
     def choose_limit(self, new: NewSession) -> int | None:

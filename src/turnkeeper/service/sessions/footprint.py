@@ -41,8 +41,8 @@ class Part(StrEnum):
     """The requests of turns in flight, and the text that was generated for them so far."""
 
 
-SESSION_BYTES, TURN_BYTES, EVENT_BYTES, MESSAGE_BYTES = 5120, 4096, 256, 1024
-"""The bytes of a session, a turn, an event and a message of a request, without any text."""
+SESSION_BYTES, TURN_BYTES, EVENT_BYTES, MESSAGE_BYTES = 5120, 4608, 256, 1024
+"""The bytes of a session, a turn with the report of its end, an event and a message of a request, without any text."""
 
 _WIDE_BYTES = 4
 """What a character takes in a text that is not all ASCII; a narrower text is often held in UTF-8 as well."""

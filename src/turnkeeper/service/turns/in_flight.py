@@ -14,19 +14,22 @@ what would close the session waits (``SessionEntry.after_recording``). The happy
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from turnkeeper.core import Label
 from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.turn import Turn
 from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.errors import EngineError, EnginePausedError, EngineRefusedError, TurnAbortedError, TurnkeeperError
 from turnkeeper.generation import CallStatus
+from turnkeeper.headers import REQUEST_ID
 from turnkeeper.service.sessions.footprint import measure_text
 from turnkeeper.service.turns.waiter import ClientGoneError, RecordedReply, TextDelta, Waiter
 from turnkeeper.tasks import Spawn
+from turnkeeper.telemetry import PhaseClock, TurnBegan, TurnEnd, TurnEnded, TurnPhase
 
 if TYPE_CHECKING:
     from turnkeeper.service.sessions import SessionEntry
@@ -91,7 +94,9 @@ class TurnInFlight:
         """The reply with its turn, once the turn is recorded."""
         self.texts: list[TextDelta] = []
         """The text that was generated so far, in order; a client that joins later reads it from the beginning."""
-        self.call_status = CallStatus()
+        self.phases = PhaseClock(entry.clock)
+        """What the turn waits for, and how long it has waited for what."""
+        self.call_status = CallStatus(phases=self.phases)
         """How far the engine call has come."""
         self.prompt_tokens = 0
         """Length of the whole prompt; 0 before it is rendered."""
@@ -106,6 +111,17 @@ class TurnInFlight:
         self.held_bytes = 0
         """The bytes that the turn takes in memory, as the session counts them."""
         entry.add_in_flight(self)
+        request = pending.request
+        entry.reports.publish(
+            TurnBegan(
+                at=pending.begun_at,
+                session_id=entry.id,
+                number=pending.number,
+                dialect=request.dialect,
+                request_id=request.trace.get(REQUEST_ID, ""),
+                trace=request.trace,
+            )
+        )
 
     @property
     def is_over(self) -> bool:
@@ -196,6 +212,7 @@ class TurnInFlight:
     def hold(self, reply: AgentReply) -> None:
         """Hold the complete reply until a client is ready for it."""
         self._move(TurnState.HELD)
+        self.phases.enter(TurnPhase.HELD)
         self.reply = reply
 
     def render(self, reply: AgentReply) -> list[tuple[Waiter, bytes]]:
@@ -209,6 +226,7 @@ class TurnInFlight:
     def begin_recording(self) -> None:
         """Begin the recording, whose outcome alone can end the turn from now on."""
         self._move(TurnState.RECORDING)
+        self.phases.enter(TurnPhase.RECORDING)
         self._stop_timer()
 
     def finish(self, turn: Turn, reply: AgentReply, responses: list[tuple[Waiter, bytes]]) -> None:
@@ -216,6 +234,8 @@ class TurnInFlight:
         self._move(TurnState.RECORDED)
         self.recorded = RecordedReply(reply=reply, turn_id=turn.id)
         self._leave()
+        report = self._describe_end(TurnEnd.RECORDED, len(turn.completion.ids))
+        self._report(complete_report(report, turn, self.entry.session.forest.label(turn.id)))
         for waiter, body in responses:
             waiter.deliver(self.recorded, body)
         for waiter in self._waiters:
@@ -234,6 +254,7 @@ class TurnInFlight:
         for loss in list_losses(error):
             session.drop(loss.reason, loss.sampled_tokens, at=at)
         self._leave()
+        self._report(replace(self._describe_end(TurnEnd.FAILED, None), error=error))
         self._refuse_all(error)
 
     def abandon(self, reason: DropReason, error: Exception) -> None:
@@ -257,6 +278,8 @@ class TurnInFlight:
         if sampled_tokens is None and self.call_status.aborted_tokens:
             session.drop(DropReason.ABORTED_PIECE, self.call_status.aborted_tokens, at=at)
         self._leave()
+        end = self._describe_end(TurnEnd.ABANDONED, sampled_tokens)
+        self._report(replace(end, error=error, drop_reason=reason if is_lost else None))
         self._refuse_all(error)
         if self.task is not None and self.task is not asyncio.current_task():
             self.task.cancel()  # ending the engine call tells the engine
@@ -266,7 +289,30 @@ class TurnInFlight:
             raise RuntimeError(f"a turn that is {self.state} cannot become {state}")
         self.state = state
 
+    def _describe_end(self, end: TurnEnd, sampled_tokens: int | None) -> TurnEnded:
+        request, status = self.pending.request, self.call_status
+        return TurnEnded(
+            at=self.entry.clock.unix(),
+            session_id=self.entry.id,
+            number=self.pending.number,
+            end=end,
+            dialect=request.dialect,
+            times=self.phases.times,
+            prompt_tokens=self.prompt_tokens,
+            sampled_tokens=sampled_tokens,
+            engine_calls=status.engine_calls,
+            engine_url=status.engine_url,
+            joined=self.joined,
+            request_id=request.trace.get(REQUEST_ID, ""),
+            trace=request.trace,
+        )
+
+    def _report(self, report: TurnEnded) -> None:
+        self.entry.note_end(report)
+        self.entry.reports.publish(report)
+
     def _leave(self) -> None:
+        self.phases.stop()
         self._rendered.set()
         self._stop_timer()
         self.entry.remove_in_flight(self)
@@ -287,6 +333,21 @@ class TurnInFlight:
         self._timer = None
         if not self.has_waiters:
             self.abandon(DropReason.CLIENT_GONE, ClientGoneError("the client did not come back"))
+
+
+def complete_report(report: TurnEnded, turn: Turn, label: Label) -> TurnEnded:
+    """Add to the report of a turn what is known of it once it is recorded."""
+    completion = turn.completion
+    return replace(
+        report,
+        turn_id=turn.id,
+        parent=turn.parent,
+        label=label,
+        cause=turn.why.cause,
+        finish_reason=completion.finish_reason,
+        cached_tokens=completion.cached_tokens,
+        weight_version=completion.weight_version,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,88 @@
+"""The engine calls that run right now, by their request id, and a report of each that ends."""
+
+from collections import Counter
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+
+from turnkeeper.clock import Clock
+from turnkeeper.engines.engine import (
+    Engine,
+    EngineStatus,
+    GenerateRequest,
+    Generation,
+    IdsSink,
+    RelayReply,
+    RelayRequest,
+)
+from turnkeeper.telemetry import EngineCallEnded, Publish, ignore_report
+
+
+class EngineCalls:
+    """Knows at which engine each running call is. A call that waits for its connection counts as running."""
+
+    def __init__(self, clock: Clock, *, publish: Publish = ignore_report) -> None:
+        """Report each call that ends."""
+        self._clock = clock
+        self._publish = publish
+        self._urls: dict[str, str] = {}
+
+    def find_url(self, rid: str) -> str:
+        """Find the engine of a running call; empty where no such call runs."""
+        return self._urls.get(rid, "")
+
+    def count(self) -> Mapping[str, int]:
+        """Count the running calls of each engine that has any."""
+        return Counter(self._urls.values())
+
+    def wrap(self, url: str, engine: Engine) -> Engine:
+        """Wrap the engine of a URL, so that its calls are known while they run."""
+        return WatchedEngine(engine, url, self)
+
+    @contextmanager
+    def watch(self, rid: str, url: str) -> Generator[None]:
+        """Hold a call as running, and report how it ended."""
+        began, error = self._clock.now(), None
+        self._urls[rid] = url
+        try:
+            yield
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self._urls.pop(rid, None)
+            failure = error if isinstance(error, Exception) else None
+            self._publish(
+                EngineCallEnded(
+                    at=self._clock.unix(),
+                    url=url,
+                    seconds=self._clock.now() - began,
+                    error=failure,
+                    is_cancelled=error is not None and failure is None,
+                )
+            )
+
+
+class WatchedEngine:
+    """An engine whose running calls are known."""
+
+    def __init__(self, engine: Engine, url: str, calls: EngineCalls) -> None:
+        """Watch the calls of the engine at this URL."""
+        self._engine = engine
+        self._url = url
+        self._calls = calls
+
+    async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
+        with self._calls.watch(request.rid, self._url):
+            return await self._engine.generate(request, on_ids=on_ids)
+
+    async def relay(self, call: RelayRequest) -> RelayReply:
+        return await self._engine.relay(call)
+
+    async def abort(self, rid: str) -> None:
+        await self._engine.abort(rid)
+
+    async def fetch_status(self) -> tuple[EngineStatus, ...]:
+        return await self._engine.fetch_status()
+
+    async def close(self) -> None:
+        await self._engine.close()

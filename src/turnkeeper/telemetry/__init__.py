@@ -1,0 +1,39 @@
+"""Reports of what a server does, as values: the log, the metrics and the traces are made from them."""
+
+from turnkeeper.telemetry.phases import PhaseClock, TurnPhase, TurnTimes
+from turnkeeper.telemetry.reports import (
+    EngineCallEnded,
+    EngineChanged,
+    PauseChanged,
+    Report,
+    RequestFailed,
+    RouteChanged,
+    SamplesCollected,
+    SessionBegan,
+    SessionEnded,
+    TurnBegan,
+    TurnEnd,
+    TurnEnded,
+)
+from turnkeeper.telemetry.stream import Publish, ReportStream, ignore_report
+
+__all__ = [
+    "EngineCallEnded",
+    "EngineChanged",
+    "PauseChanged",
+    "PhaseClock",
+    "Publish",
+    "Report",
+    "ReportStream",
+    "RequestFailed",
+    "RouteChanged",
+    "SamplesCollected",
+    "SessionBegan",
+    "SessionEnded",
+    "TurnBegan",
+    "TurnEnd",
+    "TurnEnded",
+    "TurnPhase",
+    "TurnTimes",
+    "ignore_report",
+]
