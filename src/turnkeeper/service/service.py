@@ -95,18 +95,38 @@ class SessionService:
     def create(self, new: NewSession) -> CreatedSession:
         """Open a session.
 
+        A creator that draws the session's id may repeat the request: while the session is as it was opened, the
+        answer is that session, on a server with keys under a new key in place of the one before.
+
         Raises:
+            RequestError: the id is that of another session.
             CapacityError: there are as many as there may be.
             ServerDrainingError: the server is stopping.
         """
+        entry = self._find_repeated(new)
+        session_id = self._reserve_id(new) if entry is None else entry.id
+        issued = None
+        if self._keys.has_admin_keys:
+            issued = self._keys.issue(Grant(session_id=session_id, scopes=new.granted))
+        kept = None if issued is None else issued.kept
+        if entry is None:
+            self._factory.open(session_id, new, key=kept)
+        else:
+            entry.key = kept
+        return CreatedSession(id=session_id, key=None if issued is None else issued.text)
+
+    def _find_repeated(self, new: NewSession) -> SessionEntry | None:
+        """Find the session that an equal request has opened and nobody has used."""
+        entry = None if new.session_id is None else self._registry.find(new.session_id, self._clock.now())
+        is_untouched = entry is not None and entry.is_idle and not len(entry.session.forest)
+        return entry if entry is not None and is_untouched and entry.settings == new else None
+
+    def _reserve_id(self, new: NewSession) -> SessionId:
         self._factory.check_room()
-        session_id = self._registry.draw_id()
-        if not self._keys.has_admin_keys:
-            self._factory.open(session_id, new)
-            return CreatedSession(id=session_id)
-        issued = self._keys.issue(Grant(session_id=session_id, scopes=new.granted))
-        self._factory.open(session_id, new, key=issued.kept)
-        return CreatedSession(id=session_id, key=issued.text)
+        if new.session_id is None:
+            return self._registry.draw_id()
+        self._registry.check_unused(new.session_id, self._clock.now())
+        return new.session_id
 
     def identify(self, keys: Iterable[str]) -> Caller:
         """Identify the caller by the keys of a request; where the server has no keys, every caller is its admin."""

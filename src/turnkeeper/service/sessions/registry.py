@@ -7,7 +7,7 @@ leaves a tombstone, so that stragglers learn what happened. Nothing that is in f
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from turnkeeper.errors import CapacityError, SessionExpiredError, SessionNotFoundError
+from turnkeeper.errors import CapacityError, RequestError, SessionExpiredError, SessionNotFoundError
 from turnkeeper.ids import SessionId, build_session_id, parse_session_id
 from turnkeeper.service.sessions.entry import SessionEntry
 
@@ -61,6 +61,19 @@ class Registry:
     def draw_id(self) -> SessionId:
         """Draw a fresh id that nobody can guess."""
         return build_session_id(self._token_bytes(16))
+
+    def check_unused(self, session_id: SessionId, now: float) -> None:
+        """Refuse an id that a session has or lately had.
+
+        Raises:
+            RequestError: it is taken.
+        """
+        if self.find_unused(session_id, now) is None:
+            raise RequestError(
+                f"session_id {session_id} is that of a session which exists, was deleted or expired",
+                hint="draw another id; a session that exists needs not be opened again",
+                param="session_id",
+            )
 
     def check_room(self, now: float) -> None:
         """Refuse another session where there are enough.

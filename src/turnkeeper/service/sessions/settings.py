@@ -22,6 +22,7 @@ from turnkeeper.access import GRANTABLE, Right
 from turnkeeper.choices import HistoryKind, OnTruncated
 from turnkeeper.dialects.sampling import parse_pins, parse_sampling_field
 from turnkeeper.errors import RequestError
+from turnkeeper.ids import SessionId, parse_session_id
 from turnkeeper.jsontypes import JsonObject, is_array
 from turnkeeper.texts import shorten
 
@@ -43,6 +44,17 @@ def _read_false(value: Any) -> Any:
 
 def _read_empty(value: Any) -> Any:
     return {} if value is None else value
+
+
+def _parse_id(value: Any) -> SessionId | None:
+    session_id = parse_session_id(value) if isinstance(value, str) else None
+    if session_id is None and value is not None:
+        raise RequestError(
+            f"session_id must be 32 lower-case hexadecimal digits, got {shorten(repr(value))}",
+            hint="draw it at random: secrets.token_hex(16)",
+            param="session_id",
+        )
+    return session_id
 
 
 def _parse_scopes(value: Any) -> frozenset[Right]:
@@ -84,6 +96,9 @@ class NewSession(BaseModel):
     on_truncated: Annotated[OnTruncated, Field(strict=False)] | None = None
     """What a request that extends a turn which ended by length does: close refuses it, bridge goes on."""
 
+    session_id: Annotated[SessionId | None, PlainValidator(_parse_id, json_schema_input_type=str | None)] = None
+    """The id of the session, 32 hexadecimal digits that its creator draws, whose repeated request then opens no second
+    session."""
     scopes: Annotated[
         frozenset[Right], PlainValidator(_parse_scopes, json_schema_input_type=list[Literal[GRANTABLE]] | None)
     ] = frozenset()
