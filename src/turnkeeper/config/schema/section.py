@@ -1,0 +1,65 @@
+"""A section of options, the types of their values, and how text becomes such a value."""
+
+from typing import Annotated, Any
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
+
+from turnkeeper.jsontypes import JsonObject
+
+
+def _parse_object(value: Any) -> Any:
+    try:
+        return orjson.loads(value) if isinstance(value, str | bytes) else value
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not a JSON object: {error}") from error
+
+
+def _split(value: Any) -> Any:
+    if isinstance(value, str):
+        return tuple(value.replace(",", " ").split())
+    return (value,) if isinstance(value, int) else value
+
+
+def _split_lines(value: Any) -> Any:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.replace("\n", ",").split(",") if part.strip())
+    return value
+
+
+def _is_given(value: Any) -> Any:
+    return value.lower() not in ("", "0", "false", "no", "off") if isinstance(value, str) else value
+
+
+def _parse_version(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "v1" if value else None
+    return value
+
+
+Duration = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Grace = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Bytes = Annotated[ByteSize, Field(ge=1)]
+Object = Annotated[JsonObject, BeforeValidator(_parse_object)]
+"""A JSON object, which may be given as text."""
+Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
+"""Several words; a text has them between commas or spaces."""
+Lines = Annotated[tuple[str, ...], BeforeValidator(_split_lines)]
+"""Several texts with spaces inside; a text has them between commas or on lines."""
+Ports = Annotated[tuple[Annotated[int, Field(ge=0, le=65535)], ...], BeforeValidator(_split)]
+"""A port, or several."""
+Given = Annotated[bool, BeforeValidator(_is_given)]
+"""True for any text but those that say no: a trainer gives such an option a path."""
+Version = Annotated[str | None, BeforeValidator(_parse_version)]
+"""A version of the session server; a bare switch means v1."""
+
+
+class ForTests:
+    """Marks an option that nobody but tests has reason to change: it works as every other, and no help shows it."""
+
+
+class SettingsSection(BaseModel):
+    """A group of options: a panel of ``--help``, a heading of the docs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
