@@ -4,7 +4,10 @@
 
     TurnkeeperError                        500
     |- ConfigError                         exit status 2
-    |  `- ArgumentErrors                   all violated rules at once
+    |  |- ArgumentErrors                   all violated rules at once
+    |  |- StoreVersionError                a newer version wrote the store, or a record of it
+    |  |- StoreMismatchError               the store was made for other slots, or for another tokenizer or template
+    |  `- StoreLockedError                 another process has the slot
     |- RequestError                        400  a body or field is malformed, or asks for what is refused
     |  |- HistoryDivergedError             400  the messages contradict the stored path beyond the allowed rollback
     |  |- RoleNotAppendableError           400  the family has no place for a message of this role
@@ -33,6 +36,9 @@
     |- ProcessError                        exit status 1  a command that was started did not get ready
     |- TokenIntegrityError                 500  a prompt does not start with its parent's path
     |- PayloadError                      500  a samples payload has another form (raised where it is read)
+    |- StoreRecordError                    500  a stored record is torn or corrupt
+    |- StoreWriteError                     503  a turn could not be written: the disk is full or fails
+    |- StoreFullError                      503  the store has all the bytes it may have; refuses new sessions
     |- MatcherError                        500  a message matcher given by import path broke its contract
     `- EngineError                         502  no connection, reset or broken reply
        |- RequestHookError                 500  the operator's hook on engine calls failed
@@ -113,6 +119,18 @@ class ConfigError(TurnkeeperError):
 
 class ArgumentErrors(ConfigError, ValueError, AssertionError):  # noqa: N818 - it holds several
     """All violated argument rules at once; the text is the messages joined by newlines."""
+
+
+class StoreVersionError(ConfigError):
+    """A newer version wrote the store, or a record in it; facts: ``found``, ``known``."""
+
+
+class StoreMismatchError(ConfigError):
+    """The store was made for another number of slots, tokenizer, family or template; the message names which."""
+
+
+class StoreLockedError(ConfigError):
+    """Another process has the slot of the store."""
 
 
 class RequestError(TurnkeeperError):
@@ -253,6 +271,27 @@ class ProcessError(TurnkeeperError):
 
 class TokenIntegrityError(TurnkeeperError):
     """A prompt does not start with its parent's path; facts: ``index``, ``expected``, ``found``."""
+
+
+class StoreRecordError(TurnkeeperError):
+    """A stored record is torn or corrupt, or it makes no event."""
+
+    public_message = "a part of the session cannot be read from the store"
+
+
+class StoreWriteError(TurnkeeperError):
+    """A write to the store failed; facts: ``errno``, where the system gave one."""
+
+    status = 503
+    is_retryable = True
+    public_message = "the store could not be written"
+
+
+class StoreFullError(TurnkeeperError):
+    """The store has all the bytes that it may have, so that no new session is opened; facts: ``retry_after_s``."""
+
+    status = 503
+    is_retryable = True
 
 
 class MatcherError(TurnkeeperError):

@@ -8,11 +8,12 @@ After every step:
 2. Prefix: a turn's path ids are its parent's, less the trim, plus what was given; none ever changes.
 3. Once: every reported token is held by one turn or dropped for one reason.
 4. Nothing changes on failure: after a refusal, events and state are as they were.
-5. Replay: folding the events gives the same state, bit for bit.
+5. Replay: folding the events gives the same state, bit for bit; so do events read back from their stored bytes.
 6. Labels and live leaves follow from the model's intervals.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ from turnkeeper.core import (
     VersionSpan,
     fold,
 )
+from turnkeeper.core.event import Event, SessionOpened
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.errors import (
     AssistantLastError,
@@ -48,6 +50,7 @@ from turnkeeper.errors import (
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import Message
 from turnkeeper.matching import TOLERANT, ReplyRules
+from turnkeeper.store import SessionDecoder, SessionEncoder, SessionOpening
 
 TEXTS = ("x", "y")
 TOOLS: tuple[tuple[dict[str, Any], ...], ...] = ((), ({"name": "t"},))
@@ -238,6 +241,16 @@ def snapshot(session: Session) -> list[Any]:
     ]
 
 
+def restore(events: Sequence[Event]) -> list[Event]:
+    """The same events, told by their stored bytes alone."""
+    opened, *rest = events
+    assert isinstance(opened, SessionOpened)
+    encoder, decoder = SessionEncoder(), SessionDecoder()
+    records = [encoder.encode(each).record for each in (SessionOpening(event=opened, ttl_s=1.0), *rest)]
+    opening, *told = map(decoder.decode, records)
+    return [opening.event, *told]
+
+
 class SessionMachine(RuleBasedStateMachine):
     """Steps that any number of agents might take at once."""
 
@@ -397,6 +410,7 @@ class SessionMachine(RuleBasedStateMachine):
                 )
         assert len(self.session.forest) == len(self.model.turns)
         assert snapshot(fold(self.session.events)) == snapshot(self.session)
+        assert snapshot(fold(restore(self.session.events))) == snapshot(self.session)
 
     @invariant()
     def paths_are_the_models(self) -> None:
@@ -421,6 +435,7 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def folding_the_events_gives_the_state(self) -> None:
         assert snapshot(fold(self.session.events)) == snapshot(self.session)
+        assert snapshot(fold(restore(self.session.events))) == snapshot(self.session)
 
     def _take(self, data: st.DataObject) -> tuple[PendingTurn, ModelPending]:
         return self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
