@@ -6,7 +6,7 @@ JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
 """What a JSON body goes out with, to a client and to an engine."""
 
 REQUEST_ID = "x-request-id"
-"""The header by which a client names one request."""
+"""The header that names one request: a client's own name for it, or the one that the server drew."""
 
 TRACE_HEADERS = (REQUEST_ID, "x-correlation-id", "traceparent", "tracestate")
 """The headers by which services trace a request: taken from an agent's request and sent along to the engine."""

@@ -4,6 +4,7 @@
 2. A client that leaves is noticed: while it sends, while it waits, and before the end of the response.
 3. A response has one content-length and says whether the client was still there; one whose status has no body has
    neither.
+4. A response carries the id of its request once, whatever its handler sends.
 """
 
 import asyncio
@@ -31,6 +32,11 @@ class Wire:
 
     async def _send(self, message: Any) -> None:
         self.sent.append(message)
+
+    @property
+    def fields(self) -> dict[bytes, bytes]:
+        """The headers of the response, but for the id of its request."""
+        return {name: value for name, value in self.sent[0]["headers"] if name != b"x-request-id"}
 
     @property
     def body(self) -> bytes:
@@ -143,7 +149,7 @@ async def test_a_response_is_framed_and_known_to_be_delivered() -> None:
         assert await exchange.respond(200, b"abc", {"content-type": "text/plain"})
     start = wire.sent[0]
     assert start["status"] == 200
-    assert dict(start["headers"]) == {b"content-type": b"text/plain", b"content-length": b"3"}
+    assert wire.fields == {b"content-type": b"text/plain", b"content-length": b"3"}
     assert wire.body == b"abc"
     assert [message.get("more_body") for message in wire.sent[1:]] == [True, False]
 
@@ -152,7 +158,7 @@ async def test_a_response_is_framed_and_known_to_be_delivered() -> None:
 async def test_a_status_without_a_body_goes_out_without_one(status: int) -> None:
     wire = Wire(part(b""))
     assert await wire.exchange.respond(status, b"abc", {"etag": "x"})
-    assert dict(wire.sent[0]["headers"]) == {b"etag": b"x"}
+    assert wire.fields == {b"etag": b"x"}
     assert wire.body == b""
 
 
@@ -231,3 +237,11 @@ async def test_whatever_is_said_to_a_closed_connection_is_no_fault(
     await answer_or_explain(wire.exchange, handle)
     assert "RuntimeError" not in caplog.text
     assert "OSError" not in caplog.text
+
+
+async def test_the_id_of_the_request_takes_the_place_of_any_other() -> None:
+    wire = Wire(headers=[(b"x-request-id", b"mine")])
+    await wire.exchange.respond(200, b"", {"X-Request-Id": "the engine's", "a": "b"})
+    headers = wire.sent[0]["headers"]
+    assert [value for name, value in headers if name.lower() == b"x-request-id"] == [b"mine"]
+    assert (b"a", b"b") in headers

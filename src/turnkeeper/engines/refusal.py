@@ -45,7 +45,7 @@ _PAUSED = re.compile(r"\bpaused\b", re.IGNORECASE)
 _OUT_OF_REACH = frozenset({502, 503, 521, 522, 523})
 """The statuses by which an engine, or a proxy in front of it, says that it takes no turns at the moment."""
 _LONGEST_WAIT_S = 86_400
-_PUBLIC_HEADERS = frozenset({"content-type", "retry-after", "x-request-id", "cache-control", "etag"})
+_PUBLIC_HEADERS = frozenset({"content-type", "retry-after", "cache-control", "etag"})
 """The headers of a relayed reply that do not show where it comes from."""
 _LONGEST_TEXT = 2_000
 """The number of characters of an engine's error message that an error quotes at most."""

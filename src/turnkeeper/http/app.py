@@ -20,10 +20,10 @@ from turnkeeper.access import Right
 from turnkeeper.dialects import DIALECTS, Dialect
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.errors import RouteNotServedError
-from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.headers import JSON_HEADERS, REQUEST_ID
 from turnkeeper.http.backend import Backend
 from turnkeeper.http.endpoint import Endpoint, Handle, list_rights
-from turnkeeper.http.exchange import Exchange, Receive, Scope, Send
+from turnkeeper.http.exchange import Exchange, Receive, Scope, Send, choose_request_id
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.models import ModelsHandler, choose_dialect
 from turnkeeper.http.openapi import ApiPages, Operation, describe_routes, operations
@@ -169,11 +169,13 @@ def _build_turn_rows(backend: Backend, dialect: Dialect) -> Iterator[RouteRow]:
         yield row(f"{prefix}/{dialect.count_path}", "Count a prompt's tokens.", count, operation)
 
 
-async def answer_http_error(_: Request, error: Exception) -> Response:
+async def answer_http_error(request: Request, error: Exception) -> Response:
     """Answer a refusal of Starlette's own, such as a method that a route does not have, as the control plane does."""
     assert isinstance(error, HTTPException)
     body = encode_json({"error": error.detail, "code": error.detail.lower().replace(" ", "_")})
-    return Response(body, status_code=error.status_code, headers={**(error.headers or {}), **JSON_HEADERS})
+    request_id = choose_request_id(request.headers.get(REQUEST_ID))
+    headers = {**(error.headers or {}), **JSON_HEADERS, REQUEST_ID: request_id}
+    return Response(body, status_code=error.status_code, headers=headers)
 
 
 async def answer_unknown(scope: Scope, receive: Receive, send: Send) -> None:

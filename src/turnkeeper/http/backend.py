@@ -7,7 +7,6 @@ from turnkeeper.choices import OnImage
 from turnkeeper.clock import Clock
 from turnkeeper.dialects import Dialect
 from turnkeeper.errors import TurnkeeperError
-from turnkeeper.headers import REQUEST_ID
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.metrics import Metrics
 from turnkeeper.passthrough import OpenRoute
@@ -77,7 +76,7 @@ class Backend:
                 path=exchange.path,
                 status=dialect.choose_status(error) if dialect else error.http_status,
                 error=error,
-                request_id=exchange.headers.get(REQUEST_ID, ""),
+                request_id=exchange.request_id,
                 session_id=exchange.path_params.get("session_id", ""),
             )
         )

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from turnkeeper.dialects import DIALECTS, Dialect
 from turnkeeper.errors import CapacityError, HeaderTooLargeError, RequestTimeoutError, TurnkeeperError
-from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.headers import JSON_HEADERS, REQUEST_ID
+from turnkeeper.http.exchange import choose_request_id
 from turnkeeper.http.failure import render_control_error
 from turnkeeper.http.headers import build_error_headers
 
@@ -61,14 +62,24 @@ class ConnectionLimits:
         if not self._peers[peer]:
             del self._peers[peer]
 
-    def refuse(self, error: TurnkeeperError, path: str) -> Refusal:
-        """Count a refusal and put it into the form of whoever asked for the path."""
+    def refuse(self, error: TurnkeeperError, path: str, sent_id: str | None = None) -> Refusal:
+        """Count a refusal and put it into the form of whoever asked for the path.
+
+        Args:
+            error: what is refused, and why.
+            path: the path of the request, as far as it is known.
+            sent_id: the ``X-Request-Id`` of the client, where it has arrived.
+        """
         self.on_error(error)
         dialect = find_dialect(path)
         body = dialect.render_error(error) if dialect else render_control_error(error)
         return Refusal(
             status=dialect.choose_status(error) if dialect else error.http_status,
-            headers=(*JSON_HEADERS.items(), *build_error_headers(error).items()),
+            headers=(
+                *JSON_HEADERS.items(),
+                *build_error_headers(error).items(),
+                (REQUEST_ID, choose_request_id(sent_id)),
+            ),
             body=body,
         )
 

@@ -5,12 +5,15 @@ Owns framing and the watch for hang-ups. Knows no routes and no dialects.
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from turnkeeper.access import Caller
 from turnkeeper.errors import BodyTooLargeError, RequestError, UnsupportedEncodingError
+from turnkeeper.headers import REQUEST_ID
+from turnkeeper.http.headers import is_request_id
 from turnkeeper.service.turns import ClientGoneError
 from turnkeeper.tasks import Spawn, spawn_alone
 
@@ -46,6 +49,8 @@ class Exchange:
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]
         )
         self.headers: Mapping[str, str] = dict(self.header_items)
+        self.request_id = choose_request_id(self.headers.get(REQUEST_ID))
+        """The id of the request, which its response, its lines in the log and its engine calls carry."""
         self.caller = Caller()
         """The caller of the request; a caller without rights until the keys are identified."""
         self.is_started = False
@@ -121,13 +126,16 @@ class Exchange:
         return await self.finish(b"" if is_bodiless or self.method == "HEAD" else body)
 
     async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        """Send status and headers.
+        """Send status and headers, and the id of the request in place of any that is among them.
 
         Raises:
             ClientGoneError: the connection is closed.
         """
         self.is_started = True
-        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        encoded = [
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers if name.lower() != REQUEST_ID
+        ]
+        encoded.append((REQUEST_ID.encode(), self.request_id.encode("latin-1")))
         await self._put({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def write(self, chunk: bytes | memoryview) -> None:
@@ -205,6 +213,15 @@ class Exchange:
         size = int(stated.lstrip("0")[:_LENGTH_DIGITS] or "0")
         if size > limit_bytes:
             raise _too_large(size, limit_bytes, option)
+
+
+def choose_request_id(sent: str | None) -> str:
+    """Choose the id of a request: the client's own, where it is short and plain, else 32 hex digits that are drawn.
+
+    Args:
+        sent: the value of ``X-Request-Id``; None where the header is missing.
+    """
+    return sent if sent is not None and is_request_id(sent) else secrets.token_hex(16)
 
 
 def _too_large(size: int, limit_bytes: int, option: str) -> BodyTooLargeError:

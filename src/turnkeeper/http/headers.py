@@ -3,6 +3,7 @@
 Headers between the server and its engines are the engines' own matter.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import blake2b
@@ -11,10 +12,13 @@ from turnkeeper.core.agent import HARNESS_HEADERS
 from turnkeeper.core.idempotency import read_retry_marks
 from turnkeeper.core.turn import RetryMarks
 from turnkeeper.errors import TurnkeeperError, UnsupportedEncodingError
-from turnkeeper.headers import TRACE_HEADERS
+from turnkeeper.headers import REQUEST_ID, TRACE_HEADERS
 
 KEPT_CHARACTERS = 256
 """How many characters of a header are kept with a turn; conversation ids and idempotency keys have a few dozen."""
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")
+"""The request ids that are kept as they come: they stand in logs, in traces and in the engines' requests."""
 
 
 def shorten(value: str) -> str:
@@ -36,9 +40,14 @@ def read_marks(headers: Mapping[str, str]) -> RetryMarks:
     return replace(marks, key=shorten(marks.key))
 
 
-def select_trace_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Select the headers that trace a request across services."""
-    return {name: headers[name] for name in TRACE_HEADERS if name in headers}
+def is_request_id(sent: str) -> bool:
+    """Tell whether a client's ``X-Request-Id`` is short and plain enough to be kept."""
+    return _REQUEST_ID.fullmatch(sent) is not None
+
+
+def select_trace_headers(headers: Mapping[str, str], request_id: str) -> dict[str, str]:
+    """Select the headers that trace a request across services, under the id that the server gave the request."""
+    return {name: headers[name] for name in TRACE_HEADERS if name in headers} | {REQUEST_ID: request_id}
 
 
 def list_session_keys(headers: Mapping[str, str]) -> tuple[str, ...]:

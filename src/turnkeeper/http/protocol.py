@@ -16,6 +16,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from turnkeeper.errors import RequestError, TurnkeeperError
+from turnkeeper.headers import REQUEST_ID
 from turnkeeper.http.connection_limits import (
     HEAD_BYTES,
     LINGER_S,
@@ -45,6 +46,9 @@ UVICORN_NAMES = (
 
 _OFFERED = frozenset({b"upgrade", b"http2-settings"})
 """The headers, and the names in ``Connection``, by which a client offers an upgrade."""
+
+
+_REQUEST_ID = REQUEST_ID.encode()
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -216,12 +220,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._wait(LINGER_S)
 
     def _render_refusal(self, error: TurnkeeperError) -> bytes:
-        refusal = self._limits.refuse(error, (self.url or b"").decode("latin-1"))
+        headers = self.headers or ()  # none while no request has begun
+        sent = next((value.decode("latin-1") for name, value in headers if name == _REQUEST_ID), None)
+        refusal = self._limits.refuse(error, (self.url or b"").decode("latin-1"), sent)
         own = ((name.decode(), value.decode()) for name, value in self.server_state.default_headers)
         size = ("content-length", str(len(refusal.body)))
-        headers = (*own, *refusal.headers, size, ("connection", "close"))
+        fields = (*own, *refusal.headers, size, ("connection", "close"))
         status = HTTPStatus(refusal.status)
-        lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in headers), "", ""]
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in fields), "", ""]
         return "\r\n".join(lines).encode("latin-1") + refusal.body
 
     def _should_upgrade(self) -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, quote
 from turnkeeper.access import refuse_reward
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.engines import RelayRequest
-from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.headers import JSON_HEADERS, REQUEST_ID
 from turnkeeper.http.backend import Backend
 from turnkeeper.http.bodies import MAX_PAGE, parse_forward, parse_page_size, parse_pause_request, parse_samples_request
 from turnkeeper.http.exchange import Exchange
@@ -77,11 +77,12 @@ class Routes:
         """Pass any other route of a session through to its engine."""
         session_id = self._sessions.get_session_id(exchange.path_params["session_id"])
         path = self._find_passage(exchange)  # before the body is read
+        others = (pair for pair in exchange.header_items if pair[0] != REQUEST_ID)
         call = RelayRequest(
             method=exchange.method,
             path=quote(f"/{path}"),
             query=exchange.query,
-            headers=exchange.header_items,
+            headers=(*others, (REQUEST_ID, exchange.request_id)),
             body=await receive_turn_body(exchange, self._options),
             session_id=session_id,
         )

@@ -63,7 +63,7 @@ class TurnHandler:
         return replace(
             call.request,
             headers=select_harness_headers(exchange.headers),
-            trace=select_trace_headers(exchange.headers),
+            trace=select_trace_headers(exchange.headers, exchange.request_id),
             retry=read_marks(exchange.headers),
             wants_text=call.wants_stream,
         )
