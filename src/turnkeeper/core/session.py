@@ -15,11 +15,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from turnkeeper.choices import OnToolsChange, OnTruncated
+from turnkeeper.choices import OnToolsChange
 from turnkeeper.core.accounting import DropReason, Ledger
 from turnkeeper.core.agent import find_sub_agent
 from turnkeeper.core.callids import HeldIds, NamedReply, TokenBytes, list_ids, list_renames, name_calls
-from turnkeeper.core.cause import Cause, Explanation
+from turnkeeper.core.cause import Explanation
 from turnkeeper.core.event import (
     Event,
     ReplyDelivered,
@@ -34,7 +34,8 @@ from turnkeeper.core.history import (
     HistoryPolicy,
     Query,
     build_query,
-    explain_attach,
+    check_request,
+    explain_turn,
     find_attach,
     read_appended,
 )
@@ -44,10 +45,7 @@ from turnkeeper.core.state import SessionState
 from turnkeeper.core.tokens import NO_TOKENS
 from turnkeeper.core.turn import Completion, Prompt, Turn, TurnRequest
 from turnkeeper.errors import (
-    AssistantLastError,
-    RequestError,
     SessionClosedError,
-    TruncatedTurnError,
     TurnLimitError,
 )
 from turnkeeper.ids import TurnId
@@ -160,10 +158,7 @@ class Session:
         query = build_query(request) if query is None else query
         attach = self._find_attach(query)
         self._last_search = None
-        self._check_end(attach, query)
-        self._check_context(attach, query)
-        self.policy.check(self.forest, attach, query, self.matcher, agent=find_sub_agent(request.headers))
-        self._check_truncated(attach)
+        check_request(self.policy, self.forest, attach, query, self.matcher, agent=find_sub_agent(request.headers))
         pending = self._build_pending(request, query, attach, at)
         self._open.add(pending.number)
         self._held_ids.hold(pending.number, list_ids(query.messages[attach.matched :]))
@@ -282,19 +277,14 @@ class Session:
         return last.attach
 
     def _explain(self, pending: PendingTurn) -> Explanation:
-        """Why the turn is no extension; a sub-agent's first root is said to be that, whatever it begins with."""
-        why = explain_attach(
-            self.forest, pending.parent_id, pending.query, self.matcher, same_context=self._same_context
+        return explain_turn(
+            self.forest,
+            pending.parent_id,
+            pending.query,
+            self.matcher,
+            same_context=self._same_context,
+            agent=find_sub_agent(pending.request.headers),
         )
-        agent = find_sub_agent(pending.request.headers)
-        if agent is None or pending.parent is not None:
-            return why
-        is_start = why.cause in (Cause.SYSTEM_CHANGED, Cause.OTHER_START)
-        if why.near is not None and why.cause is Cause.REPEATED:
-            is_start = self.forest.get(why.near).agent != agent
-        elif why.near is not None:
-            is_start = is_start or all(turn.agent != agent for turn in self.forest.turns)
-        return replace(why, agent=agent, cause=Cause.SUB_AGENT if is_start else why.cause)
 
     @property
     def _same_context(self) -> bool:
@@ -318,38 +308,6 @@ class Session:
     def _check_pending(self, pending: PendingTurn) -> None:
         if pending.number not in self._open:
             raise ValueError(f"pending turn {pending.number} was already committed or abandoned")
-
-    def _check_end(self, attach: Attach, query: Query) -> None:
-        """Refuse a request that asks nothing: its reply would be a turn that no agent has asked for."""
-        if query.messages[-1].role != "assistant":
-            return
-        found = "an assistant message"
-        turn = attach.turn if attach.matched == len(query.messages) else None
-        if turn is not None:
-            found = f"the session's own {'last ' if turn is self.forest.last else ''}reply (turn {turn.id})"
-        raise AssistantLastError(
-            f"the request ends with {found}, and replies are not continued from a given beginning",
-            hint="end with a user message or tool results",
-            param="messages",
-            turn_id=None if turn is None else int(turn.id),
-        )
-
-    def _check_context(self, attach: Attach, query: Query) -> None:
-        changed = attach.turn is not None and attach.turn.context_digest != query.context_digest
-        if changed and self.policy.on_tools_change is OnToolsChange.REFUSE:
-            raise RequestError(
-                "the request comes with other tools or template arguments than those its path was rendered with",
-                hint="--on-tools-change fork starts a new root, keep goes on with the stored ids",
-            )
-
-    def _check_truncated(self, attach: Attach) -> None:
-        turn = attach.turn
-        if turn is not None and turn.completion.is_truncated and self.policy.on_truncated is OnTruncated.CLOSE:
-            raise TruncatedTurnError(
-                f"the request extends turn {turn.id}, which ended by length after {len(turn.completion.ids)} tokens",
-                hint='ask for the turn again, or open sessions with {"on_truncated": "bridge"} (all: --on-truncated)',
-                turn_id=int(turn.id),
-            )
 
     def _build_pending(self, request: TurnRequest, query: Query, attach: Attach, at: float) -> PendingTurn:
         parent = attach.turn

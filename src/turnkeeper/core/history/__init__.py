@@ -5,7 +5,8 @@ says whether the request may go on from there. An explanation says which turn a 
 """
 
 from turnkeeper.core.history.attach import Attach, Query, build_query, find_attach, read_appended
-from turnkeeper.core.history.explain import explain_attach
+from turnkeeper.core.history.check import check_request
+from turnkeeper.core.history.explain import explain_turn
 from turnkeeper.core.history.policy import HistoryPolicy, Linear, Tree
 
 __all__ = [
@@ -15,7 +16,8 @@ __all__ = [
     "Query",
     "Tree",
     "build_query",
-    "explain_attach",
+    "check_request",
+    "explain_turn",
     "find_attach",
     "read_appended",
 ]

@@ -6,7 +6,7 @@ refused.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turnkeeper.core.cause import EXTENDS, Cause, Explanation
 from turnkeeper.core.forest import Forest
@@ -60,6 +60,32 @@ def explain_attach(
         return looser
     near = find_near(forest, parent, beside, query, matcher)
     return Explanation(cause=_judge(forest, near, query), near=near.turn_id, difference=near.difference)
+
+
+def explain_turn(
+    forest: Forest, parent: TurnId | None, query: Query, matcher: Matcher, *, same_context: bool, agent: str | None
+) -> Explanation:
+    """Explain a turn that is about to be added: as ``explain_attach`` does, with the agent that asked for it.
+
+    The first root of a sub-agent has the cause ``sub_agent``, whatever it begins with.
+
+    Args:
+        forest: the session's turns, without the new one.
+        parent: the turn that the new one goes on from; None for a root.
+        query: the request.
+        matcher: what the session matches with.
+        same_context: True when a request attaches only to turns with its own tools and template arguments.
+        agent: the sub-agent that asked; None for the main agent.
+    """
+    why = explain_attach(forest, parent, query, matcher, same_context=same_context)
+    if agent is None or parent is not None:
+        return why
+    is_start = why.cause in (Cause.SYSTEM_CHANGED, Cause.OTHER_START)
+    if why.near is not None and why.cause is Cause.REPEATED:
+        is_start = forest.get(why.near).agent != agent
+    elif why.near is not None:
+        is_start = is_start or all(turn.agent != agent for turn in forest.turns)
+    return replace(why, agent=agent, cause=Cause.SUB_AGENT if is_start else why.cause)
 
 
 def find_near(forest: Forest, parent: TurnId | None, beside: Sequence[TurnId], query: Query, matcher: Matcher) -> Near:
