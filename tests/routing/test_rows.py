@@ -63,11 +63,56 @@ def test_joined_pieces_are_the_run_they_were_cut_from() -> None:
     assert not joined.equals(rows.cut(0, 4))
 
 
-def test_rows_move_to_other_memory_unchanged() -> None:
-    rows = build_rows(build_ids(4))
-    copy = rows.experts_RLK.copy()
-    rows.relocate(copy)
-    assert rows.experts_RLK is copy
-    for other in (copy[:3], copy.astype(np.uint16)):
-        with pytest.raises(ValueError, match="the other memory holds"):
-            rows.relocate(other)
+@pytest.mark.parametrize("forms", [(), (3, 2)], ids=["none", "two-forms"])
+def test_runs_that_make_no_path_are_not_joined(forms: tuple[int, ...]) -> None:
+    runs = [RoutingRows(experts_RLK=np.zeros((1, 2, topk), np.uint8)) for topk in forms]
+    with pytest.raises(ValueError, match="runs of one path have one form"):
+        join_rows(runs)
+
+
+class Shelf:
+    """Holds rows for others, and counts how often they are read."""
+
+    def __init__(self, experts_RLK: np.ndarray) -> None:
+        self.experts_RLK = experts_RLK
+        self.reads: list[tuple[int, int]] = []
+
+    def __call__(self, start: int, out_RLK: np.ndarray, /) -> None:
+        self.reads.append((start, start + len(out_RLK)))
+        out_RLK[...] = self.experts_RLK[start : start + len(out_RLK)]
+
+
+def test_moved_rows_are_the_rows_they_were_and_are_read_when_asked_for() -> None:
+    ids = build_ids(4)
+    rows, shelf = build_rows(ids), Shelf(build_rows(ids).experts_RLK)
+    before = (rows.shape, rows.dtype, rows.size_bytes, len(rows))
+    rows.move(shelf)
+    assert (rows.shape, rows.dtype, rows.size_bytes, len(rows)) == before
+    assert (rows.in_memory, shelf.reads) == (False, [])
+    assert rows.equals(build_rows(ids))
+    assert not rows.experts_RLK.flags.writeable
+    assert shelf.reads == [(0, 4), (0, 4)]
+
+
+def test_a_cut_of_stored_rows_reads_its_own_rows_alone() -> None:
+    ids = build_ids(9)
+    shelf = Shelf(build_rows(ids).experts_RLK)
+    rows = RoutingRows.stored(shelf, shape=(9, 3, 2), dtype=np.dtype(np.uint8))
+    cut = rows.cut(2, 8).cut(1, 4)
+    assert cut.equals(build_rows(ids[3:6]))
+    assert len(rows.cut(5, 5).experts_RLK) == 0
+    assert shelf.reads == [(3, 6)]
+    with pytest.raises(ValueError, match="not inside"):
+        cut.cut(0, 4)
+
+
+def test_stored_rows_and_rows_in_memory_join() -> None:
+    ids = build_ids(6)
+    shelf = Shelf(build_rows(ids).experts_RLK)
+    first = RoutingRows.stored(shelf, shape=(6, 3, 2), dtype=np.dtype(np.uint8)).cut(0, 4)
+    assert join_rows([first, build_rows(ids[4:])]).equals(build_rows(ids))
+
+
+def test_stored_rows_of_another_form_do_not_exist() -> None:
+    with pytest.raises(ValueError, match="uint8/uint16"):
+        RoutingRows.stored(Shelf(np.zeros((1, 1, 1))), shape=(1, 1), dtype=np.dtype(np.uint8))

@@ -6,7 +6,7 @@ from turnkeeper.routing.indexer import keep_added, list_pieces
 from turnkeeper.routing.packed import PackedIds
 from turnkeeper.routing.patch import Patch, assemble_rows, join_patches, take_patch
 from turnkeeper.routing.request import RowsRequest, plan_rows
-from turnkeeper.routing.rows import RoutingRows
+from turnkeeper.routing.rows import ReadRows, RoutingRows
 from turnkeeper.routing.shape import RoutingShape, read_routing_shape
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "PackedIds",
     "Patch",
     "Payload",
+    "ReadRows",
     "RoutingRows",
     "RoutingShape",
     "RowFault",

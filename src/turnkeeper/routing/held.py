@@ -35,6 +35,7 @@ class HeldRows:
         self._standing = [patch for patch in patches[since:] if len(patch)]
         self._at = 0
         self._start = 0
+        self._held_RLK: NDArray[np.unsignedinteger] | None = None
 
     def count_changed(self, block_RLK: NDArray[Any], row: int) -> int:
         """Count the rows of a block that differ from the held rows.
@@ -45,7 +46,9 @@ class HeldRows:
         """
         changed, stop = 0, row + len(block_RLK)
         while self._at < len(self._standing) and self._start < stop:
-            held = self._standing[self._at].experts_RLK
+            held = self._held_RLK
+            if held is None:
+                held = self._held_RLK = self._standing[self._at].experts_RLK
             low, high = max(row, self._start), min(stop, self._start + len(held))
             if low < high:
                 changed += _count(held[low - self._start : high - self._start], block_RLK[low - row : high - row])
@@ -53,6 +56,7 @@ class HeldRows:
                 break
             self._start += len(held)
             self._at += 1
+            self._held_RLK = None
         return changed
 
 

@@ -109,14 +109,21 @@ async def test_a_folder_that_cannot_be_written_changes_nothing(tmp_path: Path) -
 def test_rows_of_several_shapes_share_a_file(tmp_path: Path) -> None:
     wide = RoutingRows(experts_RLK=np.arange(12, dtype=np.uint16).reshape(2, 3, 2))
     pieces = [build_rows(0, 3), wide, build_rows(3, 3), build_rows(3, 9)]
-    spilled = write_rows(pieces, str(tmp_path))
-    assert all(np.array_equal(each.place, each.rows.experts_RLK) for each in spilled)
-    assert not any(each.place.flags.writeable for each in spilled)
+    places = write_rows(pieces, str(tmp_path))
+    stored = [
+        RoutingRows.stored(read, shape=each.shape, dtype=each.dtype) for read, each in zip(places, pieces, strict=True)
+    ]
+    assert all(ours.equals(each) for ours, each in zip(stored, pieces, strict=True))
+    assert stored[3].cut(2, 5).equals(pieces[3].cut(2, 5))
+    assert not list(tmp_path.iterdir())
 
 
-def test_rows_of_another_shape_cannot_take_their_place() -> None:
-    with pytest.raises(ValueError, match="other memory"):
-        build_rows(0, 3).relocate(build_rows(0, 2).experts_RLK)
+def test_a_file_that_ends_early_is_an_error() -> None:
+    rows = build_rows(0, 3)
+    (read,) = write_rows([rows], None)
+    longer = RoutingRows.stored(read, shape=(4, *rows.shape[1:]), dtype=rows.dtype)
+    with pytest.raises(OSError, match="bytes before"):
+        _ = longer.experts_RLK
 
 
 async def test_a_session_that_ends_while_its_rows_move_leaves_the_account_at_nothing() -> None:

@@ -1,30 +1,73 @@
 """Moves the routing rows of idle sessions to disk, where memory runs short.
 
 Rows are by far the largest part of a session and are only read when samples are collected. They go to one file a
-session, mapped read-only and unlinked at once: the values stay what they were, the kernel decides what of them is in
-memory, and the file ends with the session, also when the process is killed.
+session, which has no name: it ends with the session, also when the process is killed.
 """
 
 import asyncio
-import mmap
+import os
 import tempfile
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.routing import RoutingRows
+from turnkeeper.routing import ReadRows, RoutingRows
 from turnkeeper.service.sessions.entry import SessionEntry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spilled:
-    """One run of rows in its file."""
+class NamelessFile:
+    """A file without a name, which ends with this object."""
 
-    rows: RoutingRows
-    place: NDArray[np.unsignedinteger]
-    """The values of these rows, mapped from the file."""
+    def __init__(self, directory: str | None) -> None:
+        """Make the file.
+
+        Args:
+            directory: where it takes its room; None for the system's folder of temporary files.
+
+        Raises:
+            OSError: the folder is not there, or takes no file.
+        """
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            self.fd = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self.fd)
+
+    def append(self, data: memoryview) -> None:
+        """Write bytes behind those that are there.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        while data:
+            data = data[os.write(self.fd, data) :]
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill a buffer from a place in the file.
+
+        Raises:
+            OSError: the file cannot be read, or ends before.
+        """
+        while buffer:
+            size = os.preadv(self.fd, [buffer], offset)
+            if not size:
+                raise OSError(f"the file ends {len(buffer)} bytes before the rows that it should hold")
+            buffer, offset = buffer[size:], offset + size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpilledRows:
+    """One run of rows in its file; called with a row's number, it reads the rows from there on."""
+
+    file: NamelessFile
+    offset: int
+    """Where the first row begins, in bytes."""
+    row_bytes: int
+
+    def __call__(self, start: int, out_RLK: NDArray[np.unsignedinteger], /) -> None:
+        """Fill an array with the rows from ``start`` on."""
+        self.file.read_into(out_RLK.data.cast("B"), self.offset + start * self.row_bytes)
 
 
 def list_rows(entry: SessionEntry) -> list[RoutingRows]:
@@ -33,31 +76,28 @@ def list_rows(entry: SessionEntry) -> list[RoutingRows]:
     return [turn.completion.rows for turn in turns if turn.completion.rows is not None]
 
 
-def write_rows(rows: Sequence[RoutingRows], directory: str | None) -> list[Spilled]:
-    """Write rows to a file that has no name any more, and map it.
+def write_rows(rows: Sequence[RoutingRows], directory: str | None) -> list[ReadRows]:
+    """Write rows to a file that has no name.
 
     Args:
         rows: what to write; only read.
         directory: where; None for the system's folder of temporary files.
 
+    Returns:
+        What reads each run back, in the order of ``rows``. The file is closed with the last of them.
+
     Raises:
         OSError: the disk is full or the folder is not there.
     """
-    size = sum(each.size_bytes for each in rows)
-    if not size:
-        return []
-    with tempfile.TemporaryFile(dir=directory) as file:
-        for each in rows:
-            file.write(np.ascontiguousarray(each.experts_RLK).data)
-        file.flush()
-        mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-    spilled: list[Spilled] = []
+    file = NamelessFile(directory)
+    spilled: list[ReadRows] = []
     offset = 0
     for each in rows:
-        array = each.experts_RLK
-        flat = np.frombuffer(mapped, dtype=array.dtype, count=array.size, offset=offset)
-        spilled.append(Spilled(rows=each, place=flat.reshape(array.shape)))
-        offset += array.nbytes
+        if len(each):
+            file.append(np.ascontiguousarray(each.experts_RLK).data.cast("B"))
+        row_bytes = each.size_bytes // max(1, len(each))
+        spilled.append(SpilledRows(file=file, offset=offset, row_bytes=row_bytes))
+        offset += each.size_bytes
     return spilled
 
 
@@ -69,8 +109,8 @@ async def spill(entry: SessionEntry, directory: str | None) -> int:
     """
     turns, rows = len(entry.session.forest), list_rows(entry)
     spilled = await asyncio.to_thread(write_rows, rows, directory)
-    for each in spilled:
-        each.rows.relocate(each.place)
-    freed = sum(each.rows.size_bytes for each in spilled)
+    for each, read in zip(rows, spilled, strict=True):
+        each.move(read)
+    freed = sum(each.size_bytes for each in rows)
     entry.note_spilled(turns, freed)
     return freed
