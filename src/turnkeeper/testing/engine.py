@@ -26,10 +26,10 @@ import orjson
 
 from turnkeeper.fleet.route_check import PROBE_SESSION
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.testing.exchange import RecordedRequest, ScriptedAnswer, read_request, send_answer, serve_lifespan
 from turnkeeper.testing.script import (
     DEFAULT_STOP_ID,
     MoeShape,
-    Phase,
     ScriptedReply,
     ScriptedTokens,
     build_chat_reply,
@@ -40,30 +40,8 @@ from turnkeeper.testing.script import (
 )
 from turnkeeper.tiny import wire
 
-Respond = Callable[["RecordedRequest"], ScriptedReply]
+Respond = Callable[[RecordedRequest], ScriptedReply]
 """Makes the reply to a call from the call."""
-
-
-class ConnectionCut(Exception):  # noqa: N818 - it is an event of the script, not a mistake
-    """Raised out of the application where it runs without a socket that could be cut."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedRequest:
-    """One request as it arrived."""
-
-    method: str
-    path: str
-    query: str
-    headers: tuple[tuple[str, str], ...]
-    """Names in lower case, in the order sent."""
-    body: bytes
-    json: JsonObject = field(default_factory=dict[str, Any])
-    """The parsed body; empty where it is no JSON object."""
-
-    def header(self, name: str) -> str | None:
-        """The first header of this name (lower case)."""
-        return next((value for key, value in self.headers if key == name), None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,16 +50,6 @@ class _InFlight:
 
     rid: str
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptedAnswer:
-    """One HTTP answer, with the fault that cuts it short."""
-
-    status: int = 200
-    body: bytes = b"{}"
-    headers: tuple[tuple[str, str], ...] = ()
-    fault: Phase | None = None
 
 
 class ScriptedEngine:
@@ -401,64 +369,9 @@ async def _wait_either(first: asyncio.Event, second: asyncio.Event) -> bool:
     return first.is_set()
 
 
-async def serve_lifespan(receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
-    """Answer the protocol's lifespan messages."""
-    while (await receive())["type"] != "lifespan.shutdown":
-        await send({"type": "lifespan.startup.complete"})
-    await send({"type": "lifespan.shutdown.complete"})
-
-
-async def read_request(scope: Any, receive: Callable[[], Awaitable[Any]]) -> RecordedRequest:
-    """The request, with its whole body."""
-    chunks: list[bytes] = []
-    while True:
-        message = await receive()
-        chunks.append(message.get("body", b""))
-        if not message.get("more_body"):
-            break
-    body = b"".join(chunks)
-    try:
-        value: object = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        value = {}
-    return RecordedRequest(
-        method=scope["method"],
-        path=scope["path"],
-        query=scope["query_string"].decode(),
-        headers=tuple((name.decode("latin-1"), text.decode("latin-1")) for name, text in scope["headers"]),
-        body=body,
-        json=cast(JsonObject, value) if isinstance(value, dict) else {},
-    )
-
-
-async def send_answer(answer: ScriptedAnswer, send: Callable[[Any], Awaitable[None]]) -> None:
-    """Send an answer, as far as its fault lets it."""
-    if answer.fault is Phase.HEADERS:
-        _cut_connection(send)
-        return
-    body = answer.body[: len(answer.body) // 2] if answer.fault is Phase.TRUNCATED else answer.body
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    given = [(name.lower().encode(), value.encode()) for name, value in answer.headers]
-    kept = [pair for pair in headers if pair[0] not in {name for name, _ in given}]
-    await send({"type": "http.response.start", "status": answer.status, "headers": kept + given})
-    if answer.fault is Phase.BODY:
-        await send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
-        _cut_connection(send)
-        return
-    await send({"type": "http.response.body", "body": body})
-
-
 @contextmanager
 def unreachable_url() -> Generator[str]:
     """A URL whose port refuses connections and stays taken until the block ends."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))  # bound and not listening
         yield f"http://127.0.0.1:{holder.getsockname()[1]}"
-
-
-def _cut_connection(send: object) -> None:
-    """Close the socket under the application. uvicorn hands out a bound method of the object that holds it."""
-    transport = getattr(getattr(send, "__self__", None), "transport", None)
-    if transport is None:
-        raise ConnectionCut
-    transport.close()

@@ -23,14 +23,8 @@ import pybase64
 from numpy.typing import NDArray
 
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.testing.engine import (
-    RecordedRequest,
-    ScriptedAnswer,
-    ScriptedEngine,
-    read_request,
-    send_answer,
-    serve_lifespan,
-)
+from turnkeeper.testing.engine import ScriptedEngine
+from turnkeeper.testing.exchange import RecordedRequest, ScriptedAnswer, read_request, send_answer, serve_lifespan
 from turnkeeper.testing.script import MoeShape, ScriptedReply
 from turnkeeper.tiny.wire import CHAT, GENERATE, encode_rows
 

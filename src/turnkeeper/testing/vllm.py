@@ -10,7 +10,8 @@ import orjson
 import pybase64
 
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.testing.engine import RecordedRequest, ScriptedAnswer, ScriptedEngine
+from turnkeeper.testing.engine import ScriptedEngine
+from turnkeeper.testing.exchange import RecordedRequest, ScriptedAnswer
 from turnkeeper.testing.script import ScriptedReply, ScriptedTokens, dump_reply, scripted_rows
 from turnkeeper.tiny.wire import DONE_EVENT, frame_event
 
