@@ -33,9 +33,9 @@ from turnkeeper.errors import (
     TurnkeeperError,
 )
 from turnkeeper.fleet.monitor import EngineMonitor
+from turnkeeper.generation import TurnOutcome, TurnRunner
 from turnkeeper.generation.gate import Gate
 from turnkeeper.generation.part_reader import RunnerOptions
-from turnkeeper.generation.runner import TurnOutcome, TurnRunner
 from turnkeeper.routing import RoutingShape, RowsRequest
 from turnkeeper.testing.clock import ManualClock, settle
 from turnkeeper.testing.script import encode_payload, scripted_rows

@@ -1,7 +1,7 @@
 """The runner of turns: one turn from request to completion, through pauses and weight updates.
 
-Owns the waiting: at the gate, for the engine, for the reason of an abort. `continuation` decides, `joining` joins
-parts, `engines.check` checks replies, and `turnkeeper.routing` chooses the rows to keep.
+Owns the waiting: at the gate, for the engine, for the reason of an abort. `caller` calls the engine, `continuation`
+decides, `joining` joins parts, `engines.check` checks replies, and `turnkeeper.routing` chooses the rows to keep.
 
 ::
 
@@ -15,22 +15,21 @@ The agent sees one reply, or one error. A turn makes at most ``max_attempts`` en
 and however a turn ends, calls that still run for it are aborted.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnkeeper.choices import OnAbort, PauseMode
 from turnkeeper.clock import Clock
-from turnkeeper.core.turn import Completion
 from turnkeeper.engines.check import check_generation
 from turnkeeper.engines.engine import DecodeIds, Engine, GenerateRequest, Generation, IdsSink, ParseMessage
 from turnkeeper.errors import EngineError, EnginePausedError, EngineProtocolError, TurnAbortedError, TurnkeeperError
 from turnkeeper.generation.call_status import CallStatus
+from turnkeeper.generation.caller import EngineCaller
 from turnkeeper.generation.continuation import (
     AbortAction,
     decide_abort,
@@ -38,10 +37,11 @@ from turnkeeper.generation.continuation import (
     find_natural_end,
     find_obstacle,
 )
-from turnkeeper.generation.gate import AbortSignal, Gate
+from turnkeeper.generation.gate import Gate
 from turnkeeper.generation.joining import ReplyPart, join_parts
 from turnkeeper.generation.observer import EngineObserver
 from turnkeeper.generation.part_reader import ReplyPartReader, RunnerOptions, has_older_prefix
+from turnkeeper.generation.turn_run import CallStart, TurnOutcome, TurnRun
 from turnkeeper.routing import RoutingRows
 from turnkeeper.tasks import Spawn, spawn_alone
 from turnkeeper.telemetry import TurnPhase
@@ -51,55 +51,6 @@ logger = logging.getLogger("turnkeeper.engines")
 _RETRY_PAUSED_S = 0.5
 """The time between two calls to an engine that refuses because it is paused, where nothing else shows when it
 continues."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TurnOutcome:
-    """The result of a turn that may be recorded."""
-
-    completion: Completion
-    generation: Generation
-    """The reply behind the completion, its parts joined."""
-    attempts: int
-    """The number of engine calls that the turn made."""
-    aborted_tokens: int
-    """Sampled tokens that no turn records: of attempts generated again, or behind a stop string found late."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Run:
-    """The state of a turn while it is generated."""
-
-    request: GenerateRequest
-    held: Sequence[RoutingRows]
-    held_indexer: Sequence[NDArray[np.int32]]
-    signal: AbortSignal
-    on_ids: IdsSink | None
-    obstacle: str | None
-    started_at: float
-    call_status: CallStatus = field(default_factory=CallStatus)
-    parts: list[ReplyPart] = field(default_factory=list[ReplyPart])
-    attempts: int = 0
-    aborted_tokens: int = 0
-    has_streamed: bool = False
-    refused_since: float | None = None
-    """The time at which an engine first refused the newest call because it is paused; None once the call was
-    accepted."""
-    salted_versions: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By engine URL, the versions in the newest call's cache salt; empty without a salt."""
-
-    @property
-    def held_tokens(self) -> int:
-        """The number of sampled ids of the parts held."""
-        return sum(len(part.generation.ids) for part in self.parts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Start:
-    """The versions and the gate's count of closings when an engine call began."""
-
-    versions: Mapping[str, str]
-    closings: int
 
 
 def _spell_versions(versions: Mapping[str, str]) -> str:
@@ -136,16 +87,14 @@ class TurnRunner:
             decode: finds stop strings that lie across the cut of a resumed turn.
             spawn: starts the tasks that send abort notices.
         """
-        self._engine = engine
+        self._caller = EngineCaller(engine, spawn)
         self._gate = gate
         self._observer = observer
         self._clock = clock
         self._options = options
         self._parse = parse
         self._decode = decode
-        self._spawn = spawn
         self._reader = ReplyPartReader(options)
-        self._abort_notices: set[asyncio.Task[None]] = set()
         self._uncounted_urls: set[str] = set()
 
     async def run(
@@ -172,7 +121,7 @@ class TurnRunner:
             ContextLengthError: the engine refuses the length.
         """
         obstacle = find_obstacle(request) or (None if self._parse is not None else "no parser")
-        run = _Run(
+        run = TurnRun(
             request=request,
             held=held,
             held_indexer=held_indexer,
@@ -193,8 +142,7 @@ class TurnRunner:
 
     async def close(self) -> None:
         """Wait until the engine got the abort notice of every turn that was given up."""
-        while self._abort_notices:
-            await asyncio.gather(*self._abort_notices, return_exceptions=True)
+        await self._caller.close()
 
     def _choose_sink(self, on_ids: IdsSink | None, obstacle: str | None) -> IdsSink | None:
         """Return the sink for sampled ids; None holds them back where an abort would restart the turn."""
@@ -203,13 +151,13 @@ class TurnRunner:
         )
         return None if can_restart else on_ids
 
-    async def _attempt(self, run: _Run) -> bool:
+    async def _attempt(self, run: TurnRun) -> bool:
         """Make one engine call; return True when the turn is complete."""
         run.call_status.enter(TurnPhase.GATE)
         await self._gate.wait_open(self._options.gate_timeout_s, run.signal)
         if run.signal.is_set():
-            self._refuse(run, "all turns in flight were ended")
-        start = _Start(versions=await self._observer.fetch_versions(), closings=self._gate.closings)
+            raise run.build_refusal("all turns in flight were ended")
+        start = CallStart(versions=await self._observer.fetch_versions(), closings=self._gate.closings)
         run.call_status.enter(TurnPhase.ENGINE)
         run.attempts += 1
         rid = run.request.rid if run.attempts == 1 else f"{run.request.rid}-{run.attempts}"
@@ -240,7 +188,7 @@ class TurnRunner:
         run.parts.append(await self._read_part(run, request, generation, start))
         return True
 
-    async def _wait_for_engine(self, run: _Run, error: EngineError) -> bool:
+    async def _wait_for_engine(self, run: TurnRun, error: EngineError) -> bool:
         """Wait as at a closed gate, after an engine refused a call because it is paused. The call counts as no attempt.
 
         Where the monitor observes the pause, the gate closes soon and the next attempt waits there; otherwise the
@@ -263,28 +211,12 @@ class TurnRunner:
         await self._gate.wait_closed(_RETRY_PAUSED_S, run.signal)
         return False
 
-    async def _call(self, run: _Run, request: GenerateRequest) -> Generation:
-        """Call the engine until it answers or the signal is set; send an abort notice where the call may still run."""
-        sink = self._wrap_sink(run)
+    async def _call(self, run: TurnRun, request: GenerateRequest) -> Generation:
         run.call_status.has_open_call = True
-        scope = run.signal.open_scope()
-        try:
-            async with scope:
-                return await self._engine.generate(request, on_ids=sink)
-        except asyncio.CancelledError:
-            self._send_abort_notice(request.rid)
-            raise
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            self._send_abort_notice(request.rid)
-            self._refuse(run, "all turns in flight were ended")
-        except EngineError as error:
-            if error.http_status == 504:
-                self._send_abort_notice(request.rid)
-            raise
-        finally:
-            run.signal.close_scope(scope)
+        generation = await self._caller.call(request, signal=run.signal, on_ids=self._wrap_sink(run))
+        if generation is None:
+            raise run.build_refusal("all turns in flight were ended")
+        return generation
 
     def _note_uncounted(self, generation: Generation) -> None:
         """Warn once for each route whose replies have no count of prompt tokens."""
@@ -300,7 +232,7 @@ class TurnRunner:
                 generation.url,
             )
 
-    def _wrap_sink(self, run: _Run) -> IdsSink | None:
+    def _wrap_sink(self, run: TurnRun) -> IdsSink | None:
         sink = run.on_ids
         if sink is None:
             return None
@@ -311,13 +243,8 @@ class TurnRunner:
 
         return send
 
-    def _send_abort_notice(self, rid: str) -> None:
-        task = self._spawn("engine_aborts", self._engine.abort(rid))
-        self._abort_notices.add(task)
-        task.add_done_callback(self._abort_notices.discard)
-
     async def _continue(
-        self, run: _Run, request: GenerateRequest, generation: Generation | None, start: _Start
+        self, run: TurnRun, request: GenerateRequest, generation: Generation | None, start: CallStart
     ) -> bool:
         """Fail an aborted turn, or prepare its next attempt; return True when the partial ids complete the turn.
 
@@ -348,17 +275,17 @@ class TurnRunner:
             obstacle=obstacle,
         )
         if action in (AbortAction.REFUSE, AbortAction.FAIL, AbortAction.GIVE_UP):
-            self._raise_abort(run, action, generation)
+            raise run.build_abort(action, "" if generation is None else generation.url)
         if action is AbortAction.RESTART:
             run.aborted_tokens += run.held_tokens
             run.parts.clear()
             return False
         return part is not None and self._hold(run, part)
 
-    def _may_resume(self, run: _Run) -> bool:
+    def _may_resume(self, run: TurnRun) -> bool:
         return run.obstacle is None and (self._options.on_abort is OnAbort.RESUME or run.has_streamed)
 
-    def _hold(self, run: _Run, part: ReplyPart) -> bool:
+    def _hold(self, run: TurnRun, part: ReplyPart) -> bool:
         """Hold a partial reply; return True when it completes the turn."""
         run.parts.append(part)
         run.aborted_tokens -= len(part.generation.ids)
@@ -373,26 +300,7 @@ class TurnRunner:
         run.parts[-1] = replace(part, generation=generation)
         return True
 
-    def _raise_abort(self, run: _Run, action: AbortAction, generation: Generation | None) -> NoReturn:
-        url = generation.url if generation is not None else ""
-        if action is AbortAction.REFUSE:
-            self._refuse(run, "the engine aborted the turn, and no weight update explains it", url=url)
-        raise EnginePausedError(
-            f"a weight update aborted the turn after {run.aborted_tokens + run.held_tokens} sampled tokens"
-            + (f", {run.attempts} times" if action is AbortAction.GIVE_UP else ""),
-            hint="send the request again" if action is AbortAction.FAIL else "the engines are updated too often",
-            retry_after_s=5,
-            url=url,
-        )
-
-    def _refuse(self, run: _Run, reason: str, **facts: Any) -> NoReturn:
-        raise TurnAbortedError(
-            f"{reason}; nothing was recorded of its {run.aborted_tokens + run.held_tokens} sampled tokens",
-            hint="a trainer ends the turns that it has no use for; this one is not to be sent again",
-            **facts,
-        )
-
-    async def _is_explained(self, run: _Run, generation: Generation | None, start: _Start) -> bool:
+    async def _is_explained(self, run: TurnRun, generation: Generation | None, start: CallStart) -> bool:
         """Return True if a weight update explains the abort: a pause now or soon, or another version than at the
         start."""
         if not self._gate.is_open:
@@ -406,7 +314,9 @@ class TurnRunner:
             return True
         return not run.signal.is_set() and before is not None and self._observer.find_version(url) not in (None, before)
 
-    async def _read_part(self, run: _Run, request: GenerateRequest, generation: Generation, start: _Start) -> ReplyPart:
+    async def _read_part(
+        self, run: TurnRun, request: GenerateRequest, generation: Generation, start: CallStart
+    ) -> ReplyPart:
         patches = [part.patch.rows for part in run.parts if part.patch is not None]
         # Only a whole payload repeats earlier rows, and they are compared only where all of them are at hand.
         is_whole = request.rows is not None and request.rows.start_len is None
@@ -420,7 +330,7 @@ class TurnRunner:
             held=held if is_complete else (),
         )
 
-    async def _finish(self, run: _Run) -> TurnOutcome:
+    async def _finish(self, run: TurnRun) -> TurnOutcome:
         """Build the outcome of a turn whose parts are complete."""
         joined = join_parts(run.parts, parse=self._parse, decode=self._decode)
         run.aborted_tokens += joined.cut_tokens
