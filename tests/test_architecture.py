@@ -26,7 +26,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "modelconfig",
     ),
     ("core", "matching", "rendering", "routing", "samples", "dialects"),
-    ("config", "clock", "tasks", "telemetry", "store", "metrics", "client"),
+    ("config", "clock", "tasks", "telemetry", "logs", "store", "metrics", "client"),
     ("engines", "tiny"),
     ("generation",),
     ("fleet",),
@@ -50,11 +50,12 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "modelconfig": ("jsontypes",),
     "core": ("matching", "routing"),
     "telemetry": ("clock",),
+    "logs": ("telemetry",),
 }
 """Packages of the same row that a package may import as well, each for its reason: samples are cut out of
 core's turns and routing's rows; core asks a matcher, and a turn holds its patch of rows; the command line
 starts the demo and the bench; rendering makes the prompts of core's turns; dialects read requests of turns and
-write what turns completed; telemetry measures the phases of a turn by a clock."""
+write what turns completed; telemetry measures the phases of a turn by a clock; the log is one of its readers."""
 
 PURE = (
     "core",

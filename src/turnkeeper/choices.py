@@ -145,3 +145,25 @@ class EngineWire(StrEnum):
     """Chat completions with prompt ids: the engine parses the reply."""
     GENERATE = "generate"
     """Ids in and ids out: the reply is parsed here."""
+
+
+class LogLevel(StrEnum):
+    """The least severe lines of the log."""
+
+    ERROR = "error"
+    """Faults of the server alone."""
+    WARNING = "warning"
+    """Also what an operator should look at, such as an engine that is out of reach."""
+    INFO = "info"
+    """Also a line for each turn, refused request, session and change."""
+    DEBUG = "debug"
+    """Also how each turn came about: matching, rendering, engine calls."""
+
+
+class LogFormat(StrEnum):
+    """The form of the log's lines."""
+
+    TEXT = "text"
+    """Time, level, name and ``key=value`` pairs."""
+    JSON = "json"
+    """One JSON object a line, with the same keys."""

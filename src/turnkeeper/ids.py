@@ -10,7 +10,8 @@ TurnId = NewType("TurnId", int)
 """The place of a turn in its session's commit order, from 0."""
 
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
-_SESSION_KEY = re.compile(r"tk-([0-9a-f]{32})-[0-9a-f]{32}")
+SESSION_KEY = re.compile(r"tk-([0-9a-f]{32})-[0-9a-f]{32}")
+"""The form of the key of a session."""
 
 
 def build_session_id(random_bytes: bytes) -> SessionId:
@@ -42,5 +43,5 @@ def build_session_key(session_id: SessionId, random_bytes: bytes) -> str:
 
 def find_key_session(key: str) -> SessionId | None:
     """The session that a key says it is for; None when it has another form. It may be forged."""
-    match = _SESSION_KEY.fullmatch(key)
+    match = SESSION_KEY.fullmatch(key)
     return SessionId(match[1]) if match else None

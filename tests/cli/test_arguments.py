@@ -39,7 +39,7 @@ WATCH = """
 import sys
 from turnkeeper.cli import serve
 from turnkeeper.server import workers
-def look(config):
+def look(config, *, is_whole_process):
     print(open("/proc/self/cmdline").read(), config.server.api_key, config.engine.engine_api_key, sys.argv[-1])
     return 0
 workers.serve_workers = look

@@ -17,8 +17,6 @@ from turnkeeper.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Show and check the options of `turnkeeper serve`.")
 
-_SECRETS = frozenset({"api_key", "engine_api_key"})
-
 
 @app.command(context_settings=PASS_THROUGH, add_help_option=False)
 def show(ctx: typer.Context, as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
@@ -89,7 +87,7 @@ def derive(loaded: Loaded) -> dict[str, dict[str, object]]:
 def describe(loaded: Loaded, option: Option) -> dict[str, object]:
     """Give an option's value, JSON-ready, secrets left out, and its origin."""
     value = getattr(getattr(loaded.settings, option.section), option.field)
-    if option.attribute in _SECRETS:
+    if option.is_secret:
         value = HIDDEN if isinstance(value, str) else value and [HIDDEN] * len(value)
     elif option.attribute == "backend_url":
         value = [hide_userinfo(url) for url in value]

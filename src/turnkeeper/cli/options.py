@@ -20,7 +20,7 @@ from turnkeeper.errors import ConfigError
 PASS_THROUGH: dict[Any, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Context settings of a command that takes the options."""
 
-_PANELS = ("model", "engine", "server", "history", "routing", "timeouts", "limits")
+_PANELS = ("model", "engine", "server", "history", "routing", "timeouts", "limits", "log")
 
 
 def read_options(arguments: Sequence[str], *, program: str, summary: str) -> ResolvedConfig:

@@ -15,7 +15,7 @@ def serve(ctx: typer.Context) -> None:
     from turnkeeper.server.workers import serve_workers
 
     try:
-        status = serve_workers(config)
+        status = serve_workers(config, is_whole_process=True)
     except ConfigError as error:
         end_with_error(str(error))
     raise typer.Exit(status)

@@ -76,6 +76,11 @@ class Option:
         return any(isinstance(mark, ForTests) for mark in self.info.metadata)
 
     @property
+    def is_secret(self) -> bool:
+        """True if the value is a key, which is hidden where options are shown."""
+        return not self.info.repr
+
+    @property
     def default(self) -> Any:
         """The value when nobody gives one."""
         return self.info.get_default(call_default_factory=True)
@@ -166,6 +171,7 @@ _METAVARS = {
     "engine_api_key": "KEY",
     "engine_api_key_file": "FILE",
     "pass_through": "ROUTE",
+    "log_session": "ID",
 }
 _UNIT_METAVARS = {"s": "SECONDS", "bytes": "BYTES"}
 

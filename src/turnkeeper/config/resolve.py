@@ -18,6 +18,7 @@ from turnkeeper.config.schema import (
     EngineSection,
     HistorySection,
     LimitsSection,
+    LogSection,
     ModelSection,
     RoutingSection,
     ServerSection,
@@ -37,6 +38,7 @@ class ResolvedConfig:
     routing: RoutingSection
     timeouts: TimeoutsSection
     limits: LimitsSection
+    log: LogSection
 
     history_kind: HistoryKind
     """How sessions are read unless they say otherwise: linear under v1, tree under v2."""
@@ -53,6 +55,8 @@ class ResolvedConfig:
     """One for each worker; a 0 takes a free one."""
     instance_id: str
     """This instance's name in /health."""
+    worker: int | None
+    """The number of this process among several, from 0; None where there is one."""
     warnings: tuple[str, ...]
     """To be logged once, at start."""
     request_timeout_s: float
@@ -84,6 +88,7 @@ def resolve(loaded: Loaded, *, warnings: tuple[str, ...] = ()) -> ResolvedConfig
         routing=settings.routing,
         timeouts=settings.timeouts,
         limits=settings.limits,
+        log=settings.log,
         history_kind=HistoryKind.TREE if server.use_session_server == "v2" else HistoryKind.LINEAR,
         on_tools_change=history.on_tools_change,
         on_truncated=history.on_truncated,
@@ -91,6 +96,7 @@ def resolve(loaded: Loaded, *, warnings: tuple[str, ...] = ()) -> ResolvedConfig
         engine_wire=_find_chosen_wire(loaded),
         ports=tuple(first and first + worker for worker in range(server.session_server_workers)),
         instance_id=server.session_server_instance_id or uuid.uuid4().hex,
+        worker=None,
         warnings=warnings,
         request_timeout_s=_choose_request_timeout(settings.timeouts),
         engine_authorizations=build_authorizations(settings.engine.backend_url),

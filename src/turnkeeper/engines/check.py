@@ -87,6 +87,7 @@ def _refuse(generation: Generation, problem: str, *, hint: str = "") -> NoReturn
         f"the reply of {generation.url} contradicts itself: {problem}",
         hint=hint,
         url=generation.url,
+        problem=problem,
         sampled_tokens=len(generation.ids),
     )
 

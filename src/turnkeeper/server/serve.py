@@ -5,7 +5,8 @@ import gc
 import logging
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 
@@ -13,9 +14,12 @@ import uvicorn
 
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.errors import ConfigError
+from turnkeeper.http.access_log import AccessLog
 from turnkeeper.http.app import build_app
 from turnkeeper.http.connection_limits import ConnectionLimits
 from turnkeeper.http.protocol import HttpProtocol
+from turnkeeper.logs import flush_log
+from turnkeeper.server.banner import describe_start
 from turnkeeper.server.build import ServerParts, build_parts
 from turnkeeper.service.encoding import limit_libraries, release_memory
 from turnkeeper.service.lifecycle import Lifecycle
@@ -53,6 +57,15 @@ class Server(uvicorn.Server):
         """Count the signals: the second one ends the drain, however soon behind the first it comes."""
         self._signals += 1
         super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Capture signals while the server runs, and write the log before the one that ended it ends the process."""
+        with super().capture_signals():
+            try:
+                yield
+            finally:
+                flush_log()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and report readiness once the sockets listen."""
@@ -107,10 +120,19 @@ def serve(config: ResolvedConfig, *, worker: int = 0) -> None:
     listener = open_listener(config.server.session_server_ip, config.ports[worker])
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{port}"
+
+    def tell_ready() -> None:
+        logger.info(describe_start(config, url))
+        _print_line(f"turnkeeper session server ready at {url}")
+
+    app = build_app(parts.backend)
     server = Server(
-        build_uvicorn_config(build_app(parts.backend), build_connection_limits(parts)),
+        build_uvicorn_config(
+            AccessLog(app, parts.backend.clock) if config.log.access_log else app, build_connection_limits(parts)
+        ),
         parts.backend.lifecycle,
-        lambda: _print_line(f"turnkeeper session server ready at http://{shown}:{port}"),
+        tell_ready,
     )
     with listener:
         server.run(sockets=[listener])

@@ -12,6 +12,7 @@ import sys
 
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.errors import ConfigError
+from turnkeeper.logs import LogOptions, logging_to
 from turnkeeper.server.engines import build_client, check_routes
 from turnkeeper.server.group import read_task, run_group
 from turnkeeper.server.serve import serve
@@ -22,8 +23,12 @@ _KILL_MARGIN_S = 10.0
 """How long a process may take behind its drain before it is killed."""
 
 
-def serve_workers(config: ResolvedConfig) -> int:
+def serve_workers(config: ResolvedConfig, *, is_whole_process: bool = False) -> int:
     """Serve from as many processes as the options say, until this one is told to end.
+
+    Args:
+        config: the options.
+        is_whole_process: True where this process does nothing else, and its log is that of the server.
 
     Returns:
         The exit status: 0, or that of the process that ended by itself.
@@ -32,7 +37,11 @@ def serve_workers(config: ResolvedConfig) -> int:
         ConfigError: one process alone cannot start, or the engines fail a strict probe; several report their
             errors on stderr and end with status 2.
     """
-    configure_logging(config)
+    with logging_to(build_log_options(config), is_whole_process=is_whole_process):
+        return _serve_workers(config)
+
+
+def _serve_workers(config: ResolvedConfig) -> int:
     if not config.server.api_key and not is_loopback(config.server.session_server_ip):
         logger.warning("anybody who reaches %s may do everything here: set --api-key", config.server.session_server_ip)
     if config.engine.strict_probe:
@@ -81,27 +90,32 @@ def split_workers(config: ResolvedConfig) -> tuple[ResolvedConfig, ...]:
             config,
             ports=(port,),
             instance_id=f"{config.instance_id}-{number}",
+            worker=number,
             warnings=() if number else config.warnings,
         )
         for number, port in enumerate(config.ports)
     )
 
 
-def configure_logging(config: ResolvedConfig) -> None:
-    """Log to stderr, unless this process has set up logging already."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=config.server.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+def build_log_options(config: ResolvedConfig) -> LogOptions:
+    """Gather how a process logs; no line shows a key of the configuration."""
+    engine = config.engine
+    authorizations = (value for each in config.engine_authorizations.values() for value in (each, each.split()[-1]))
+    return LogOptions(
+        level=config.log.log_level,
+        form=config.log.log_format,
+        sessions=config.log.log_session,
+        secrets=(*config.server.api_key, engine.engine_api_key or "", *authorizations),
+        worker=config.worker,
     )
 
 
 def main() -> None:
     """Serve as one of several processes."""
     config: ResolvedConfig = pickle.loads(read_task())
-    configure_logging(config)
     try:
-        serve(config)
+        with logging_to(build_log_options(config), is_whole_process=True):
+            serve(config)
     except ConfigError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(2) from error

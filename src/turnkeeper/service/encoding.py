@@ -138,7 +138,11 @@ class EncoderSelector:
         if not is_equal:
             self._tokenizer.encoder, self._fast = self._tokenizer.huggingface_encoder, None
             mismatch = EncodingMismatch(text=kept.text, expected=expected, found=kept.ids)
-            logger.error("tokenizers encodes from now on: %s", mismatch.describe(self._tokenizer))
+            logger.error(  # without the text, which an agent wrote
+                "tokenizers encodes from now on: the fast encoder gave other ids from token %d of %d on",
+                mismatch.place,
+                len(expected),
+            )
 
 
 def limit_libraries() -> None:

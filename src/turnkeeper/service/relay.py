@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from turnkeeper.disclosure import list_hosts
 from turnkeeper.engines import Engine, RelayReply, RelayRequest
 from turnkeeper.engines.refusal import redact_reply
+from turnkeeper.logs import LogEvent
 from turnkeeper.service.service import SessionService
 
 logger = logging.getLogger("turnkeeper.sessions")
@@ -39,5 +40,7 @@ class Relay:
             return reply
         told = redact_reply(reply, self._hosts)
         if told.body is not reply.body:
-            logger.warning("session %s: %s answered %d: %r", session_id, call.path, reply.status, reply.body[:1000])
+            logger.warning(
+                LogEvent("relay_refused", session=session_id, method=call.method, path=call.path, status=reply.status)
+            )
         return told

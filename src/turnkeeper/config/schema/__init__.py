@@ -9,6 +9,7 @@ options are in `turnkeeper.config.rules`, and what follows from options is in `t
 from pydantic import BaseModel, ConfigDict
 
 from turnkeeper.config.schema.history import HistorySection, RoutingSection
+from turnkeeper.config.schema.log import LogSection
 from turnkeeper.config.schema.model import EngineSection, ModelSection
 from turnkeeper.config.schema.section import ForTests, SettingsSection
 from turnkeeper.config.schema.server import LimitsSection, ServerSection, TimeoutsSection
@@ -19,6 +20,7 @@ __all__ = [
     "ForTests",
     "HistorySection",
     "LimitsSection",
+    "LogSection",
     "ModelSection",
     "RoutingSection",
     "ServerSection",
@@ -41,4 +43,5 @@ class Settings(BaseModel):
     routing: RoutingSection = RoutingSection()
     timeouts: TimeoutsSection = TimeoutsSection()
     limits: LimitsSection = LimitsSection()
+    log: LogSection = LogSection()
     trainer: TrainerSection = TrainerSection()

@@ -3,8 +3,9 @@
 from typing import Annotated, Any
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 
+from turnkeeper.ids import parse_session_id
 from turnkeeper.jsontypes import JsonObject
 
 
@@ -31,6 +32,12 @@ def _is_given(value: Any) -> Any:
     return value.lower() not in ("", "0", "false", "no", "off") if isinstance(value, str) else value
 
 
+def _check_session_id(value: str) -> str:
+    if parse_session_id(value) is None:
+        raise ValueError("expected the id of a session, 32 lower-case hexadecimal digits")
+    return value
+
+
 def _parse_version(value: Any) -> Any:
     if isinstance(value, bool):
         return "v1" if value else None
@@ -47,6 +54,8 @@ Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
 """Several words; a text has them between commas or spaces."""
 Lines = Annotated[tuple[str, ...], BeforeValidator(_split_lines)]
 """Several texts with spaces inside; a text has them between commas or on lines."""
+SessionIds = Annotated[tuple[Annotated[str, AfterValidator(_check_session_id)], ...], BeforeValidator(_split)]
+"""The ids of several sessions."""
 Ports = Annotated[tuple[Annotated[int, Field(ge=0, le=65535)], ...], BeforeValidator(_split)]
 """A port, or several."""
 Given = Annotated[bool, BeforeValidator(_is_given)]

@@ -1,6 +1,6 @@
 """The options of the server: where it listens, how long it waits, how much it takes on."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import ByteSize, Field
 
@@ -70,11 +70,6 @@ class ServerSection(SettingsSection):
     """Method and path of an engine route that agents may call, such as `GET server_info`; repeat it for several.
 
     Set it for a route of the engine that agents need and the server refuses to pass on.
-    """
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe messages that are logged.
-
-    Take `debug` to look for a fault, `warning` where the log grows too fast.
     """
 
 

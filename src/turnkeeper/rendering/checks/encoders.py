@@ -26,9 +26,14 @@ class EncodingMismatch:
     found: TokenIds
     """The ids that the fast encoder gives."""
 
+    @property
+    def place(self) -> int:
+        """The first position that differs."""
+        return count_common_prefix(self.expected, self.found)
+
     def describe(self, tokenizer: Tokenizer) -> str:
-        """Describe the first position that differs, with the ids of both encoders there."""
-        place = count_common_prefix(self.expected, self.found)
+        """Describe the first position that differs, with the text and the ids of both encoders there."""
+        place = self.place
         window = slice(max(0, place - _SHOWN), place + _SHOWN)
         expected, found = self.expected[window], self.found[window]
         return (
