@@ -7,7 +7,7 @@ from pathlib import Path
 
 from servicekit import build_kit
 from turnkeeper import errors
-from turnkeeper.http.app import build_rows
+from turnkeeper.http.app import build_route_rows
 from turnkeeper.metrics import METRICS
 
 DOCS = Path(__file__).parent.parent / "docs" / "reference"
@@ -26,7 +26,7 @@ def walk(error: type[errors.TurnkeeperError]) -> list[type[errors.TurnkeeperErro
 
 
 async def test_the_page_lists_every_route() -> None:
-    routes = [[" ".join(row.methods), row.path, row.summary] for row in build_rows(build_kit().backend)]
+    routes = [[" ".join(row.methods), row.path, row.summary] for row in build_route_rows(build_kit().backend)]
     assert read_rows("http.md", 3) == routes
 
 

@@ -1,4 +1,9 @@
-"""Plain texts: how far two agree, and how a long one is quoted in a short message."""
+"""Plain texts: how far two agree, and how a long one is quoted, and where URLs in them hold secrets."""
+
+import re
+
+USERINFO = re.compile(r"(?<=//)[^/?#\s]*@")
+"""User and password of a URL in a text, with the at sign behind them."""
 
 
 def count_common_prefix(left: str, right: str) -> int:

@@ -20,6 +20,7 @@ import numpy as np
 import orjson
 import uvloop
 
+from turnkeeper.bench.heads import find_content_length
 from turnkeeper.bench.load.workload import CALL_ID, CannedReply
 from turnkeeper.bench.rows import RowSource, build_rows
 from turnkeeper.routing import RoutingShape
@@ -30,7 +31,6 @@ Piece: TypeAlias = bytes | memoryview
 VERSION = "1"
 _CALL_ID = CALL_ID.encode()
 _CHAT = wire.CHAT.encode()
-_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _MARK = b'"@"'
 """Where the numbers go in a canned reply."""
 
@@ -147,9 +147,8 @@ class Connection(asyncio.Protocol):
             end = self._received.find(b"\r\n\r\n")
             if end < 0:
                 return
-            length = _LENGTH.search(self._received, 0, end + 2)
             self._body_at = end + 4
-            self._needed = self._body_at + (int(length.group(1)) if length else 0)
+            self._needed = self._body_at + (find_content_length(self._received, end) or 0)
         if len(self._received) >= self._needed:
             path = bytes(self._received[: self._received.find(b"\r\n")].split(b" ")[1])
             body = bytes(self._received[self._body_at : self._needed])

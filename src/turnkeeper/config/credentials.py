@@ -1,6 +1,5 @@
 """Keys and passwords among the options: read from files, taken out of URLs, hidden where options are shown."""
 
-import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,11 +7,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from turnkeeper.errors import ConfigError
+from turnkeeper.texts import USERINFO
 
 HIDDEN = "***"
 """Stands for a secret where options are shown."""
-
-_USERINFO = re.compile(r"(?<=//)[^/?#\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def build_authorizations(urls: Iterable[str]) -> Mapping[str, str]:
 
 def hide_userinfo(text: str) -> str:
     """A text with the user and password of every URL in it hidden."""
-    return _USERINFO.sub(f"{HIDDEN}@", text)
+    return USERINFO.sub(f"{HIDDEN}@", text)
 
 
 def read_keys(path: str) -> tuple[str, ...]:

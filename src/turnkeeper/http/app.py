@@ -58,7 +58,7 @@ def build_app(backend: Backend) -> Starlette:
         await backend.lifecycle.close()
 
     app = Starlette(
-        routes=[Route(row.path, row.app, methods=list(row.methods)) for row in build_rows(backend)],
+        routes=[Route(row.path, row.app, methods=list(row.methods)) for row in build_route_rows(backend)],
         lifespan=live,
         exception_handlers={HTTPException: answer_http_error},
     )
@@ -67,7 +67,7 @@ def build_app(backend: Backend) -> Starlette:
     return app
 
 
-def build_rows(backend: Backend) -> tuple[RouteRow, ...]:
+def build_route_rows(backend: Backend) -> tuple[RouteRow, ...]:
     """Build the table of routes, in the order in which they are tried.
 
     The last one, the pass-through, takes whatever path of a session no other takes.
@@ -163,7 +163,7 @@ def _build_turn_rows(backend: Backend, dialect: Dialect) -> Iterator[RouteRow]:
     take, count = TurnHandler(backend, dialect).answer, TokenCountHandler(backend, dialect).answer
     for prefix in ("/sessions/{session_id}", ""):
         summary = f"Take a turn ({dialect.name})."
-        yield row(f"{prefix}/{dialect.path}", summary, take, operations.describe_turn(dialect))
+        yield row(f"{prefix}/{dialect.path}", summary, take, operations.describe_turn_route(dialect))
     for prefix in ("/sessions/{session_id}", "") if dialect.count_path is not None else ():
         operation = operations.describe_token_count(dialect)
         yield row(f"{prefix}/{dialect.count_path}", "Count a prompt's tokens.", count, operation)

@@ -24,7 +24,7 @@ def render_control_error(error: TurnkeeperError) -> bytes:
     return encode_json({"error": str(error), "code": error.code})
 
 
-def explain(error: Exception) -> TurnkeeperError:
+def convert_error(error: Exception) -> TurnkeeperError:
     """Turn any exception into an error of turnkeeper; an unexpected one is logged, and its details are kept back."""
     if isinstance(error, TurnkeeperError):
         return error
@@ -59,7 +59,7 @@ async def answer_or_explain(
     except ClientGoneError:
         return
     except Exception as raised:
-        error = explain(raised)
+        error = convert_error(raised)
         if on_error is not None:
             on_error(error)
         if exchange.is_started:

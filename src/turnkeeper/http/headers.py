@@ -21,7 +21,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")
 """The request ids that are kept as they come: they stand in logs, in traces and in the engines' requests."""
 
 
-def shorten(value: str) -> str:
+def shorten_header(value: str) -> str:
     """Shorten a header's value to what is kept: a long one ends with its digest, so that two values stay different."""
     if len(value) <= KEPT_CHARACTERS:
         return value
@@ -31,13 +31,13 @@ def shorten(value: str) -> str:
 
 def select_harness_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Select the headers that name an agent and its conversation, and shorten their values."""
-    return {name: shorten(headers[name]) for name in HARNESS_HEADERS if name in headers}
+    return {name: shorten_header(headers[name]) for name in HARNESS_HEADERS if name in headers}
 
 
 def read_marks(headers: Mapping[str, str]) -> RetryMarks:
     """Parse the headers by which a client marks a request as a retry."""
     marks = read_retry_marks(headers)
-    return replace(marks, key=shorten(marks.key))
+    return replace(marks, key=shorten_header(marks.key))
 
 
 def is_request_id(sent: str) -> bool:

@@ -20,7 +20,7 @@ from turnkeeper.errors import AuthenticationError, SessionNotFoundError
 from turnkeeper.headers import JSON_HEADERS, STREAM_HEADERS
 from turnkeeper.http.backend import Backend
 from turnkeeper.http.exchange import Exchange
-from turnkeeper.http.failure import explain, tell_caller
+from turnkeeper.http.failure import convert_error, tell_caller
 from turnkeeper.http.headers import read_marks, select_harness_headers, select_trace_headers
 from turnkeeper.http.reading import read_call
 from turnkeeper.service.service import SessionService
@@ -96,7 +96,7 @@ class TurnHandler:
         except Exception as error:
             if not exchange.is_started or isinstance(error, ClientGoneError):
                 raise
-            explained = explain(error)
+            explained = convert_error(error)
             self.backend.report_failure(exchange, explained, self.dialect)
             await exchange.finish(stream.fail(tell_caller(explained, exchange)))
             return

@@ -181,7 +181,7 @@ def build_chat_reply(
         rid=meta.get("id"),
         created=1_700_000_000,
         model="scripted",
-        message=wire.build_message(text, reply.reasoning, reply.tool_calls),
+        message=wire.build_chat_message(text, reply.reasoning, reply.tool_calls),
         finish_reason=sampled.finish_reason,
         matched_stop=matched,
         logprobs={"content": []} if request.get("logprobs") else None,

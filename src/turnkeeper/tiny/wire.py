@@ -121,7 +121,9 @@ def build_chat_reply(
     return head | ({} if usage is None else {"usage": usage}) | {"choices": [choice]}
 
 
-def build_message(content: str | None, reasoning: str | None, tool_calls: Sequence[Mapping[str, Any]]) -> JsonObject:
+def build_chat_message(
+    content: str | None, reasoning: str | None, tool_calls: Sequence[Mapping[str, Any]]
+) -> JsonObject:
     """Build the message of a chat reply; its tool calls are numbered, which OpenAI's are only in streams."""
     message: JsonObject = {"role": "assistant", "content": content, "reasoning_content": reasoning}
     if tool_calls:

@@ -11,7 +11,7 @@ from typing import Any
 from httpkit import running_site
 from servicekit import build_kit
 from turnkeeper.dialects import DIALECTS
-from turnkeeper.http.app import build_rows
+from turnkeeper.http.app import build_route_rows
 
 
 def list_documented(document: dict[str, Any]) -> set[tuple[str, str]]:
@@ -24,7 +24,7 @@ async def read_document() -> dict[str, Any]:
 
 
 async def test_the_document_lists_the_table_of_routes() -> None:
-    rows = build_rows(build_kit().backend)
+    rows = build_route_rows(build_kit().backend)
     served = {(method, row.path) for row in rows if row.operation for method in row.methods}
     assert list_documented(await read_document()) == served
 

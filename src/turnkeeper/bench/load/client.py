@@ -5,12 +5,12 @@ where nobody wants it, over and over into the same.
 """
 
 import asyncio
-import re
 from dataclasses import dataclass
 from typing import Self, cast
 from urllib.parse import urlsplit
 
-_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+from turnkeeper.bench.heads import find_content_length
+
 _LAST_CHUNK = b"0\r\n\r\n"
 _HEAD_BYTES = 65_536
 _SINK_BYTES = 1 << 20
@@ -115,10 +115,9 @@ class Client(asyncio.BufferedProtocol):
         end = self._head.find(b"\r\n\r\n", 0, self._received)
         if end < 0:
             return
-        found = _LENGTH.search(self._head, 0, end + 2)
         self._status = int(self._head[9:12])
         self._keeps = self._keeps or self._status >= 300
-        self._length = int(found.group(1)) if found else None
+        self._length = find_content_length(self._head, end)
         begun = self._head[end + 4 : self._received]
         self._filled = len(begun)
         self._body = bytearray(

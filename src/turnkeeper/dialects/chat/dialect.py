@@ -7,7 +7,7 @@ passed on without its lists: an agent has no use for them and a trainer collects
 from dataclasses import dataclass
 
 from turnkeeper.core.turn import TurnRequest
-from turnkeeper.dialects.chat.reply import ChatReplyForm, build_completion
+from turnkeeper.dialects.chat.reply import ChatReplyForm, build_chat_completion
 from turnkeeper.dialects.chat.request import parse_messages, parse_tools
 from turnkeeper.dialects.chat.stream import ChatStream
 from turnkeeper.dialects.dialect import AgentCall, ParseContext, ReplyStream, StreamStart
@@ -39,7 +39,7 @@ class ChatCall:
 
     def render_reply(self, reply: AgentReply) -> bytes:
         """Render the reply as a ``chat.completion`` object."""
-        return encode_json(build_completion(reply, self.form))
+        return encode_json(build_chat_completion(reply, self.form))
 
     def open_stream(self, start: StreamStart) -> ReplyStream:
         """Open a stream of chunks, all under one id."""

@@ -41,7 +41,7 @@ class ChatReplyForm:
         return {"token": text, "logprob": logprob, "bytes": list(spelled)}
 
 
-def build_completion(reply: AgentReply, form: ChatReplyForm) -> JsonObject:
+def build_chat_completion(reply: AgentReply, form: ChatReplyForm) -> JsonObject:
     """Build the whole ``chat.completion`` object."""
     choice: JsonObject = {
         "index": 0,

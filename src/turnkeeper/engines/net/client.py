@@ -16,11 +16,13 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
+import orjson
 
 from turnkeeper.engines.net.large_reply import BodySink, LargeReplyScheduler, feed_body, feed_chunks
 from turnkeeper.engines.net.reader_thread import LoopThread
 from turnkeeper.errors import ConfigError, EngineError, EngineTimeoutError
 from turnkeeper.headers import JSON_HEADERS
+from turnkeeper.jsontypes import JsonObject, is_object
 
 ROUTING_KEY = "X-SMG-Routing-Key"
 """Routers with a sticky policy send equal values to one worker."""
@@ -112,6 +114,14 @@ class HttpReply:
     def find_header(self, name: str) -> str | None:
         """Find the first header of this name, in any letter case."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
+    def read_object(self) -> JsonObject:
+        """Return the JSON object that the body holds; empty for any other body, and for a status that is not 200."""
+        try:
+            value: object = orjson.loads(self.body) if self.status == 200 else {}
+        except orjson.JSONDecodeError:
+            return {}
+        return value if is_object(value) else {}
 
     def excerpt(self, limit: int = 300) -> str:
         """Return the beginning of the body as text, for error messages."""

@@ -5,7 +5,6 @@ ids, and parses only its own output into a message. `check` compares the numbers
 """
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -39,6 +38,7 @@ from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.fields import Wire
 from turnkeeper.headers import JSON_HEADERS, TRACE_HEADERS
 from turnkeeper.jsontypes import JsonObject, encode_json
+from turnkeeper.texts import USERINFO
 
 SHORT_CALL_TIMEOUT_S = 10.0
 """The longest that a short call may take, such as an abort, a status or a list of workers."""
@@ -217,17 +217,15 @@ async def relay_call(url: str, client: EngineClient, call: RelayRequest) -> Rela
     return RelayReply(status=reply.status, headers=select_reply_headers(reply.headers), body=bytes(reply.body))
 
 
-_USERINFO = re.compile(r"(?<=//)[^/?#]*@")
-"""User and password in a worker's URL, which are left out of what is shown; workers are called with the engines'
-key."""
-
-
 def read_workers(reply: HttpReply) -> tuple[str, ...]:
-    """Read the worker URLs of a router's ``GET /workers``; empty for any other answer."""
+    """Read the worker URLs of a router's ``GET /workers``; empty for any other answer.
+
+    User and password are left out of what is shown: workers are called with the engines' key.
+    """
     try:
         value: Any = orjson.loads(reply.body)
         workers = cast(list[JsonObject], value["workers"] if isinstance(value, dict) else value)
-        return tuple(_USERINFO.sub("", str(worker["url"])).rstrip("/") for worker in workers)
+        return tuple(USERINFO.sub("", str(worker["url"])).rstrip("/") for worker in workers)
     except (orjson.JSONDecodeError, TypeError, KeyError):
         return ()
 
@@ -264,7 +262,7 @@ async def fetch_server_status(url: str, client: EngineClient) -> EngineStatus:
     except EngineError as error:
         return EngineStatus(url=url, state=EngineState.UNREACHABLE, error=str(error))
     # What answers neither way is a router whose workers are out of reach, and with them /abort_request.
-    return replace(read_status(url, ready.status, _read_object(info)), can_abort=info.status != 404)
+    return replace(read_status(url, ready.status, info.read_object()), can_abort=info.status != 404)
 
 
 def join_statuses(url: str, statuses: Sequence[EngineStatus]) -> EngineStatus:
@@ -298,11 +296,3 @@ def read_status(url: str, ready_status: int, info: Mapping[str, Any]) -> EngineS
         context_length=length if isinstance(length, int) and not isinstance(length, bool) else None,
         is_disaggregated=is_role_split(info.get("disaggregation_mode")),
     )
-
-
-def _read_object(reply: HttpReply) -> JsonObject:
-    try:
-        value: object = orjson.loads(reply.body)
-    except orjson.JSONDecodeError:
-        return {}
-    return cast(JsonObject, value) if reply.status == 200 and isinstance(value, dict) else {}

@@ -241,20 +241,12 @@ def _read_length(model: Mapping[str, Any]) -> int | None:
 def read_vllm_status(url: str, models: HttpReply, paused: HttpReply, weights: HttpReply) -> EngineStatus:
     """Read the status of a server from its answers to ``/v1/models``, ``/is_paused`` and ``/weight_info``."""
     model = read_models(models)
-    is_paused = _read_object(paused).get("is_paused") is True
+    is_paused = paused.read_object().get("is_paused") is True
     return EngineStatus(
         url=url,
         state=EngineState.PAUSED if is_paused else EngineState.SERVING,
         kind="vllm",
         model=str(model.get("id") or ""),
-        weight_version=read_version(_read_object(weights).get("weight_version")),
+        weight_version=read_version(weights.read_object().get("weight_version")),
         context_length=_read_length(model),
     )
-
-
-def _read_object(reply: HttpReply) -> JsonObject:
-    try:
-        value: object = orjson.loads(reply.body) if reply.status == 200 else {}
-    except orjson.JSONDecodeError:
-        value = {}
-    return cast(JsonObject, value) if isinstance(value, dict) else {}

@@ -36,7 +36,7 @@ _FORMS = {
 """The names of the schemas of a dialect's requests, replies and errors."""
 
 
-def describe_turn(dialect: Dialect) -> Operation:
+def describe_turn_route(dialect: Dialect) -> Operation:
     """Describe the route that takes the turns of a dialect."""
     body, reply, error = _FORMS[dialect.name]
     paused = dialect.choose_status(EnginePausedError(""))

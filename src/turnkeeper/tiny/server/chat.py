@@ -119,7 +119,7 @@ def build_chat_reply(
         rid=call.request.rid,
         created=call.created,
         model=call.model,
-        message=wire.build_message(reply.content, reply.reasoning, encode_tool_calls(reply.tool_calls)),
+        message=wire.build_chat_message(reply.content, reply.reasoning, encode_tool_calls(reply.tool_calls)),
         finish_reason=name_finish(result, has_calls=bool(reply.tool_calls)),
         matched_stop=result.finish.matched,
         logprobs=encode_choice_logprobs(result.tokens, texts) if call.meta.has_logprobs else None,
