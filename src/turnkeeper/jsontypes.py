@@ -115,6 +115,11 @@ def encode_json(value: Any) -> bytes:
     ).encode()
 
 
+def spell_value(value: Any) -> str:
+    """Spell a JSON value in a line of text: a text as it is, any other value as JSON."""
+    return value if isinstance(value, str) else encode_json(value).decode()
+
+
 def encode_for_digest(value: Any) -> bytes:
     """The bytes that a digest of a JSON value is made of: equal values give equal bytes, in whatever order their keys
     stand. Python objects that are no JSON are written as their ``repr``."""

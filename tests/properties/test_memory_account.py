@@ -94,7 +94,7 @@ class Play:
         if number % 5 == 0:
             await self.kit.clock.advance(10_000)
             self.kit.service.sweep()
-            left = {each["session_id"] for each in self.kit.service.list_sessions()["sessions"]}
+            left = {each["session_id"] for each in (await self.kit.service.list_sessions())["sessions"]}
             self.sessions = {each: said for each, said in self.sessions.items() if each in left}
             await self.create(number)
 

@@ -52,7 +52,7 @@ async def test_new_sessions_and_new_turns_are_refused() -> None:
     with pytest.raises(ServerDrainingError):
         await kit.begin("1" * 32, ASK)
     assert len(kit.look(session).forest) == 1
-    assert kit.service.list_sessions()["sessions"][0]["turns"] == 1
+    assert (await kit.service.list_sessions())["sessions"][0]["turns"] == 1
     drain.cancel()
 
 

@@ -172,7 +172,7 @@ async def at_rest(site: Site) -> None:
     async with asyncio.timeout(20):
         while any(
             not get_entry(site, f"/sessions/{each['session_id']}").is_idle
-            for each in site.service.list_sessions()["sessions"]
+            for each in (await site.service.list_sessions())["sessions"]
         ):
             await settle()
 
@@ -194,7 +194,7 @@ async def test_a_crowd_leaves_nothing_behind(seed: int, version: str) -> None:
             assert agent.read <= {turn.completion.response_id for turn in turns}
             await check_sound(site, agent.session, turns=len(turns))
             assert (await site.call("DELETE", agent.session)).status == 204
-        assert site.service.list_sessions()["sessions"] == []
+        assert (await site.service.list_sessions())["sessions"] == []
         assert b"turnkeeper_session_bytes 0.0\n" in (await site.call("GET", "/metrics")).body
         async with asyncio.timeout(10):
             while site.engine.in_flight:

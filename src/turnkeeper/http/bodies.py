@@ -12,9 +12,6 @@ from turnkeeper.samples import Reward
 from turnkeeper.service.control import parse_pause_mode
 from turnkeeper.service.sessions import parse_length
 
-MAX_PAGE = 1000
-"""How many sessions one page of the list has at most."""
-
 _SAMPLES_FIELDS = ("max_seq_len", "metadata", "rewards")
 
 
@@ -80,17 +77,6 @@ def parse_forward(body: JsonObject) -> bool:
     if not isinstance(forward, bool):
         raise RequestError(f"forward must be true or false, got {forward!r}", param="forward")
     return forward
-
-
-def parse_page_size(text: str) -> int:
-    """Parse ``limit``: how many sessions a page has at most.
-
-    Raises:
-        RequestError: it is no number of the allowed range.
-    """
-    if not text.isdecimal() or len(text) > len(str(MAX_PAGE)) or not 1 <= int(text) <= MAX_PAGE:
-        raise RequestError(f"limit must be a number from 1 to {MAX_PAGE}, got {text[:64]!r}", param="limit")
-    return int(text)
 
 
 def _parse_metadata(metadata: Any) -> JsonObject | None:

@@ -3,15 +3,16 @@
 A handler parses, calls the backend and renders; what it raises becomes a response in one place.
 """
 
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
 from turnkeeper.access import refuse_reward
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.engines import RelayRequest
 from turnkeeper.headers import JSON_HEADERS, REQUEST_ID
 from turnkeeper.http.backend import Backend
-from turnkeeper.http.bodies import MAX_PAGE, parse_forward, parse_page_size, parse_pause_request, parse_samples_request
+from turnkeeper.http.bodies import parse_forward, parse_pause_request, parse_samples_request
 from turnkeeper.http.exchange import Exchange
+from turnkeeper.http.queries import parse_session_flags, parse_session_query
 from turnkeeper.http.reading import read_control_object, receive_turn_body
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.metrics.metrics import CONTENT_TYPE
@@ -37,10 +38,7 @@ class Routes:
 
     async def list_sessions(self, exchange: Exchange) -> None:
         """Answer ``GET /sessions``."""
-        query = parse_qs(exchange.query)
-        limit = parse_page_size(query.get("limit", [str(MAX_PAGE)])[-1])
-        after = query.get("after", [None])[-1]
-        await _send_json(exchange, self._sessions.list_sessions(after=after, limit=limit))
+        await _send_json(exchange, await self._sessions.list_sessions(parse_session_query(exchange.query)))
 
     async def get_session(self, exchange: Exchange) -> None:
         """Answer ``GET /sessions/{id}``; ``HEAD`` tells whether there is such a session."""
@@ -49,9 +47,13 @@ class Routes:
             self._sessions.get_session_id(session_id)
             await exchange.respond(200)
             return
-        with_rows = parse_qs(exchange.query).get("rows", ["0"])[-1] in ("1", "true")
-        is_admin = exchange.caller.is_admin
-        body = await self._sessions.describe(session_id, with_rows=with_rows, is_admin=is_admin)
+        flags = parse_session_flags(exchange.query)
+        body = await self._sessions.describe(
+            session_id,
+            with_rows=flags["rows"],
+            with_branches=flags["branches"],
+            is_admin=exchange.caller.is_admin,
+        )
         await exchange.respond(200, body, JSON_HEADERS)
 
     async def delete_session(self, exchange: Exchange) -> None:

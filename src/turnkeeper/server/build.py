@@ -229,7 +229,7 @@ def _join_sessions(base: BaseParts, engines: _Engines, store_turn: StoreTurn) ->
         on_expire=lambda entry: close_session(entry, EXPIRED, base.metrics),
     )
     turns = _build_turns(base, engines, store_turn)
-    service = _build_service(base, registry, memory, turns)
+    service = _build_service(base, registry, memory, turns, engines.calls)
     return _Sessions(registry=registry, memory=memory, turns=turns, service=service)
 
 
@@ -269,7 +269,9 @@ def _build_turns(base: BaseParts, engines: _Engines, store_turn: StoreTurn) -> T
     )
 
 
-def _build_service(base: BaseParts, registry: Registry, memory: MemoryLimiter, turns: TurnService) -> SessionService:
+def _build_service(
+    base: BaseParts, registry: Registry, memory: MemoryLimiter, turns: TurnService, calls: EngineCalls
+) -> SessionService:
     config, metrics = base.config, base.metrics
     factory = SessionFactory(
         config=config,
@@ -285,7 +287,12 @@ def _build_service(base: BaseParts, registry: Registry, memory: MemoryLimiter, t
         registry=registry,
         factory=factory,
         turns=turns,
-        reader=SessionReader(renderer=base.renderer, options=build_collect_options(config), config=config),
+        reader=SessionReader(
+            renderer=base.renderer,
+            options=build_collect_options(config),
+            config=config,
+            find_engine=calls.find_url,
+        ),
         memory=memory,
         keys=KeyRing(config.server.api_key, base.token_bytes),
         gate=base.gate,

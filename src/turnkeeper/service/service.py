@@ -26,6 +26,7 @@ from turnkeeper.service.sessions import (
     Registry,
     SessionEntry,
     SessionFactory,
+    SessionQuery,
     SessionReader,
     close_session,
 )
@@ -34,6 +35,8 @@ from turnkeeper.service.turns import TurnService, Waiter
 from turnkeeper.telemetry import SamplesCollected
 
 logger = logging.getLogger("turnkeeper.sessions")
+
+ALL_SESSIONS = SessionQuery()
 
 SWEEP_INTERVAL_S = 30.0
 """How often idle sessions are looked for. One that is asked for expires at its time in any case."""
@@ -136,14 +139,13 @@ class SessionService:
         entry = self._registry.find(session_id, self._clock.now())
         return None if entry is None else entry.key
 
-    def list_sessions(self, *, after: str | None = None, limit: int = 1000) -> JsonObject:
-        """List a page of sessions in the order of their ids, with the id after which the next page begins."""
-        page = self._registry.page(after=after, limit=limit + 1)
-        shown = page[:limit]
-        return {
-            "sessions": [_describe_entry(entry) for entry in shown],
-            "next": shown[-1].id if len(page) > limit else None,
-        }
+    async def list_sessions(self, query: SessionQuery = ALL_SESSIONS) -> JsonObject:
+        """List a page of sessions, with the cursor behind which the next page begins.
+
+        Raises:
+            RequestError: the cursor is none of the query's order.
+        """
+        return await self._reader.list_page(self._registry, query)
 
     def get_session_id(self, text: str) -> SessionId:
         """Return the id of a session that exists.
@@ -179,13 +181,14 @@ class SessionService:
             return lambda _: None
         return self._registry.get(session_id, self._clock.now()).find_reply
 
-    async def describe(self, session_id: str, *, with_rows: bool = False, is_admin: bool = True) -> bytes:
-        """Build the JSON of ``GET /sessions/{id}``.
-
-        For callers without an admin key, addresses in what engines said are left out.
-        """
+    async def describe(
+        self, session_id: str, *, with_rows: bool = False, with_branches: bool = False, is_admin: bool = True
+    ) -> bytes:
+        """Build the JSON of ``GET /sessions/{id}``; see `SessionReader.describe`."""
         with self.use(session_id) as entry:
-            return await self._reader.describe(entry, with_rows=with_rows, is_admin=is_admin)
+            return await self._reader.describe(
+                entry, with_rows=with_rows, with_branches=with_branches, is_admin=is_admin
+            )
 
     def delete(self, session_id: str) -> None:
         """End a session at once; its turns in flight are abandoned and record nothing afterwards.
@@ -339,13 +342,3 @@ class SessionService:
             entry.busy -= 1
             entry.touch()
             self._memory.relieve()
-
-
-def _describe_entry(entry: SessionEntry) -> JsonObject:
-    return {
-        "session_id": entry.id,
-        "created_at": entry.created_at,
-        "turns": len(entry.session.forest),
-        "bytes": entry.size_bytes,
-        "in_flight": len(entry.in_flight),
-    }

@@ -20,7 +20,7 @@ import orjson
 import pytest
 
 from httpkit import Reply, Site, running_site, serving
-from servicekit import build_kit
+from servicekit import build_kit, user
 from turnkeeper.dialects.chat import dialect as chat
 from turnkeeper.dialects.messages import dialect as messages
 from turnkeeper.dialects.responses import dialect as responses
@@ -54,8 +54,17 @@ def check_reply(method: str, path: str, reply: Reply) -> None:
     kind = reply.headers["content-type"].split(";")[0]
     assert kind in content
     if kind == "application/json":
-        schema = {**content[kind]["schema"], "components": {"schemas": SCHEMAS}}
-        jsonschema.validate(orjson.loads(reply.body), schema, cls=jsonschema.Draft202012Validator)
+        check_value(content[kind]["schema"], reply.body)
+
+
+def check_schema(name: str, body: bytes) -> None:
+    """Hold JSON against a schema of the document."""
+    check_value({"$ref": f"#/components/schemas/{name}"}, body)
+
+
+def check_value(schema: dict[str, Any], body: bytes) -> None:
+    whole = {**schema, "components": {"schemas": SCHEMAS}}
+    jsonschema.validate(orjson.loads(body), whole, cls=jsonschema.Draft202012Validator)
 
 
 # 1, 2: the document by itself.
@@ -114,7 +123,8 @@ SUCCESSES = [
     Call(method="GET", path="/sessions", query="?limit=1&after=0"),
     Call(method="GET", path=SESSION),
     Call(method="HEAD", path=SESSION),
-    Call(method="GET", path=SESSION, query="?rows=1"),
+    Call(method="GET", path=SESSION, query="?rows=1&branches=1"),
+    Call(method="GET", path="/sessions", query="?order=in_flight&state=open&metadata.a=1"),
     Call(method="POST", path=f"{SESSION}/samples"),
     Call(method="POST", path=f"{SESSION}/samples", body={"max_seq_len": 64, "rewards": {}, "metadata": {"reward": 1}}),
     *(
@@ -151,6 +161,22 @@ async def test_what_is_replied_fits_the_schema_of_the_reply() -> None:
             assert reply.status < 300, (call, reply.body)
             check_reply(call.method, call.path, reply)
     assert {(call.method, call.path) for call in SUCCESSES} == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("is_admin", [True, False])
+async def test_turns_in_flight_fit_the_schemas(is_admin: bool) -> None:
+    kit = build_kit(use_session_server="v2")
+    session_id = kit.create(metadata={"task": 7})
+    await kit.say(session_id, [user("a")])
+    for text in ("a", "b"):
+        await kit.begin(session_id, [user(text)])
+    page = await kit.service.list_sessions()
+    assert page["sessions"][0]["in_flight"] == 2
+    check_schema("SessionPage", orjson.dumps(page))
+    for with_branches in (False, True):
+        shown = await kit.service.describe(session_id, is_admin=is_admin, with_branches=with_branches)
+        assert len(orjson.loads(shown)["metadata"]["turnkeeper"]["in_flight"]) == 2
+        check_schema("Session", shown)
 
 
 # 4: refusals.

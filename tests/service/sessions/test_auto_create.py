@@ -60,7 +60,7 @@ async def test_a_session_does_not_stay_behind_its_refused_first_turn(why: str) -
     }[why]
     with pytest.raises(RequestError):
         await kit.begin(SESSION, refused)
-    assert kit.service.list_sessions()["sessions"] == []
+    assert (await kit.service.list_sessions())["sessions"] == []
     with pytest.raises(SessionNotFoundError):
         kit.find_entry(SESSION)
     assert await kit.say(SESSION, [user("a")]) == "ok"  # and the name may be used

@@ -7,17 +7,20 @@ from http import HTTPStatus
 from typing import Protocol
 
 from turnkeeper.access import Right
-from turnkeeper.http.bodies import MAX_PAGE
 from turnkeeper.http.openapi.schemas import SCHEMAS, refer
+from turnkeeper.http.queries import LIST_PARAMETERS, METADATA_PREFIX, SESSION_FLAGS
 from turnkeeper.jsontypes import JsonObject
 
 QUERY: Mapping[str, JsonObject] = {
-    "limit": {
-        "description": "At most so many sessions.",
-        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE},
+    **{name: {"description": row.description, "schema": row.schema} for name, row in LIST_PARAMETERS.items()},
+    f"{METADATA_PREFIX}KEY": {
+        "description": "With this value of the KEY of their metadata: a text as it is, any other value as JSON.",
+        "schema": {"type": "string"},
     },
-    "after": {"description": "The id behind which the page begins.", "schema": {"type": "string"}},
-    "rows": {"description": "1 adds each turn's routing rows.", "schema": {"type": "string"}},
+    **{
+        name: {"description": says, "schema": {"enum": ["0", "1", "false", "true"]}}
+        for name, says in SESSION_FLAGS.items()
+    },
 }
 """The parameters that stand in queries, by name."""
 

@@ -3,10 +3,16 @@
 from turnkeeper.dialects import Dialect
 from turnkeeper.errors import EnginePausedError
 from turnkeeper.http.openapi.document import Operation
+from turnkeeper.http.queries import LIST_PARAMETERS, METADATA_PREFIX, SESSION_FLAGS
 
 CREATE_SESSION = Operation(reply="The session is open.", schema="SessionCreated", body="NewSession", fails=(429, 503))
-LIST_SESSIONS = Operation(reply="A page of sessions.", schema="SessionPage", query=("limit", "after"), fails=(400,))
-GET_SESSION = Operation(reply="The session.", schema="Session", query=("rows",))
+LIST_SESSIONS = Operation(
+    reply="A page of sessions.",
+    schema="SessionPage",
+    query=(*LIST_PARAMETERS, f"{METADATA_PREFIX}KEY"),
+    fails=(400,),
+)
+GET_SESSION = Operation(reply="The session.", schema="Session", query=tuple(SESSION_FLAGS), fails=(400,))
 DELETE_SESSION = Operation(reply="The session has ended.", status=204, media_type="")
 COLLECT_SAMPLES = Operation(
     reply="The samples, in safetensors.", media_type="application/octet-stream", body="SamplesRequest", fails=(422,)

@@ -5,22 +5,27 @@ from turnkeeper.service.sessions.entry import MemoryAccount, SessionEntry
 from turnkeeper.service.sessions.events import EventStream
 from turnkeeper.service.sessions.factory import SessionFactory
 from turnkeeper.service.sessions.keys import KeptKey, KeyRing
+from turnkeeper.service.sessions.listing import MAX_PAGE, ListOrder, SessionQuery, SessionStatus
 from turnkeeper.service.sessions.memory import MemoryLimiter
 from turnkeeper.service.sessions.reader import SessionReader
 from turnkeeper.service.sessions.registry import Registry
 from turnkeeper.service.sessions.settings import NewSession, parse_length, parse_new_session
 
 __all__ = [
+    "MAX_PAGE",
     "EventStream",
     "KeptKey",
     "KeyRing",
+    "ListOrder",
     "MemoryAccount",
     "MemoryLimiter",
     "NewSession",
     "Registry",
     "SessionEntry",
     "SessionFactory",
+    "SessionQuery",
     "SessionReader",
+    "SessionStatus",
     "close_session",
     "parse_length",
     "parse_new_session",

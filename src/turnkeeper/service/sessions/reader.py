@@ -18,6 +18,7 @@ from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, encode_json
 from turnkeeper.rendering import Renderer
 from turnkeeper.samples import (
+    OWN_KEY,
     Collection,
     CollectOptions,
     Outcome,
@@ -28,9 +29,11 @@ from turnkeeper.samples import (
     show_outcome,
     view_session,
 )
+from turnkeeper.service.sessions.activity import FindEngine, describe_end, describe_in_flight, list_in_flight
 from turnkeeper.service.sessions.canonical import note_noncanonical_turns
 from turnkeeper.service.sessions.entry import SessionEntry
-from turnkeeper.service.sessions.record import build_metadata, build_records, view_records
+from turnkeeper.service.sessions.listing import SessionQuery, list_page
+from turnkeeper.service.sessions.record import add_contents, build_metadata, build_records, view_records
 
 logger = logging.getLogger("turnkeeper.mismatch")
 
@@ -38,21 +41,34 @@ logger = logging.getLogger("turnkeeper.mismatch")
 class SessionReader:
     """Reads sessions for ``GET`` and for trainers."""
 
-    def __init__(self, *, renderer: Renderer, options: CollectOptions, config: ResolvedConfig) -> None:
+    def __init__(
+        self, *, renderer: Renderer, options: CollectOptions, config: ResolvedConfig, find_engine: FindEngine
+    ) -> None:
         self._renderer = renderer
         self._options = options
         self._config = config
+        self._find_engine = find_engine
 
-    async def describe(self, entry: SessionEntry, *, with_rows: bool, is_admin: bool) -> bytes:
+    async def list_page(self, entries: Iterable[SessionEntry], query: SessionQuery) -> JsonObject:
+        """List a page of sessions; see `turnkeeper.service.sessions.listing.list_page`."""
+        return await list_page(entries, query, find_engine=self._find_engine)
+
+    async def describe(self, entry: SessionEntry, *, with_rows: bool, with_branches: bool, is_admin: bool) -> bytes:
         """Build the JSON of ``GET /sessions/{id}``.
 
-        For callers without an admin key, addresses in what engines said are left out.
+        Args:
+            entry: the session.
+            with_rows: whether records hold routing rows.
+            with_branches: whether each turn of the session, on whatever branch, holds what it added: messages and ids.
+            is_admin: False leaves out the addresses of engines, also where they stand in what engines said.
         """
         hosts = list_hosts(self._config.engine.backend_url)
         show = dict[str, Any] if is_admin else partial(hide_addresses_in, hosts=hosts)
         last = entry.session.forest.last
         mismatches = await compare_paths(self._renderer, entry, () if last is None else (last.id,))
         views, metadata = view_records(entry.session), self._build_metadata(entry, mismatches)
+        turns = entry.session.forest.turns if with_branches else ()
+        _add_activity(metadata, entry, self._find_engine if is_admin else lambda _: "", with_engines=is_admin)
         revision, find_outcome = len(entry.session.events), self._plan_outcome(entry)
 
         def render() -> tuple[bytes, Outcome | None]:
@@ -60,6 +76,8 @@ class SessionReader:
             shown = metadata
             if outcome is not None:
                 shown = show_outcome(metadata, outcome.ledger, outcome.dropped_leaves, outcome.turn_ledgers)
+            if turns:
+                shown = add_contents(shown, turns)
             records = build_records(views, with_rows=with_rows, use_addition_r3=with_addition, show_meta=show)
             return encode_json({"session_id": entry.id, "records": records, "metadata": shown}), outcome
 
@@ -168,6 +186,17 @@ class SessionReader:
             own=own,
             mismatch=None if last is None else mismatches.get(last.id),
         )
+
+
+def _add_activity(metadata: JsonObject, entry: SessionEntry, find_engine: FindEngine, *, with_engines: bool) -> None:
+    """Add to fresh metadata what changes with time: the turns in flight, and what the recorded ones took."""
+    own: JsonObject = metadata[OWN_KEY]
+    own["in_flight"] = [describe_in_flight(turn, find_engine) for turn in list_in_flight(entry)]
+    for turn in own["turns"]:
+        end = entry.turn_ends.get(turn["id"])
+        if end is not None:
+            told = describe_end(end)
+            turn.update(told if with_engines else told | {"engine": None})
 
 
 async def compare_paths(

@@ -95,6 +95,29 @@ def build_metadata(
     return metadata
 
 
+def add_contents(metadata: JsonObject, turns: Sequence[Turn]) -> JsonObject:
+    """Add to each turn of a session's metadata what the turn added to its parent: messages and ids, once each.
+
+    The path of any turn is that of its parent, less the last ``trim`` ids, then its prompt and its completion.
+    """
+    own: JsonObject = metadata[OWN_KEY]
+    known = [{**said, **_describe_content(turn)} for said, turn in zip(own["turns"], turns, strict=True)]
+    return {**metadata, OWN_KEY: {**own, "turns": known}}
+
+
+def _describe_content(turn: Turn) -> JsonObject:
+    completion = turn.completion
+    return {
+        "messages": turn.messages,
+        "message": completion.message,
+        "trim": turn.prompt.trim,
+        "prompt_ids": turn.prompt.ids,
+        "completion_ids": completion.ids,
+        "logprobs": completion.logprobs,
+        "versions": [{"version": span.version, "start": span.start, "end": span.stop} for span in completion.versions],
+    }
+
+
 def _build_record(view: RecordView, *, with_rows: bool, use_addition_r3: bool, show_meta: ShowMeta) -> JsonObject:
     turn = view.turn
     path = PATHS.get(turn.request.dialect, PATHS["chat"])

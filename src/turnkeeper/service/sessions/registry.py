@@ -5,7 +5,6 @@ leaves a tombstone, so that stragglers learn what happened. Nothing that is in f
 """
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from turnkeeper.errors import CapacityError, RequestError, SessionExpiredError, SessionNotFoundError
 from turnkeeper.ids import SessionId, build_session_id, parse_session_id
@@ -154,11 +153,6 @@ class Registry:
             for session_id in [each for each, at in graves.items() if now - at >= self._tombstone_ttl_s]:
                 del graves[session_id]
         return len(expired)
-
-    def page(self, *, after: str | None, limit: int) -> tuple[SessionEntry, ...]:
-        """Return up to ``limit`` sessions in the order of their ids, from the first id after ``after`` on."""
-        ids = sorted(each for each in self._entries if after is None or each > after)
-        return tuple(self._entries[each] for each in islice(ids, limit))
 
     def _expire(self, entry: SessionEntry, now: float) -> None:
         del self._entries[entry.id]

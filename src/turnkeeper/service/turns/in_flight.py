@@ -134,6 +134,11 @@ class TurnInFlight:
         return any(waiter.is_connected for waiter in self._waiters)
 
     @property
+    def connected_clients(self) -> int:
+        """The number of clients that wait for the reply and are connected."""
+        return sum(waiter.is_connected for waiter in self._waiters)
+
+    @property
     def joined(self) -> int:
         """The number of requests that have joined the first request."""
         return max(0, len(self._waiters) - 1)
