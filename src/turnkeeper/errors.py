@@ -32,6 +32,7 @@
     |- HeaderTooLargeError                 431
     |- CapacityError                       429  a limit of the server, named
     |- ServerUnreachableError              503  the client found no session server
+    |- ServerReplyError                    502  what answered the client is no session server, or something between
     |- ServerDrainingError                 503  the server is stopping and takes no new sessions and turns
     |- ProcessError                        exit status 1  a command that was started did not get ready
     |- TokenIntegrityError                 500  a prompt does not start with its parent's path
@@ -256,6 +257,12 @@ class ServerUnreachableError(TurnkeeperError):
 
     status = 503
     is_retryable = True
+
+
+class ServerReplyError(TurnkeeperError):
+    """The client got an answer that no session server gives: of another server, or of a proxy; facts: ``status``."""
+
+    status = 502
 
 
 class ServerDrainingError(TurnkeeperError):

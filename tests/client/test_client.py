@@ -2,11 +2,12 @@
 
 1. A session lives as long as its block, whatever happens in it.
 2. Errors are the classes that the server raised; no server is an error of its own.
-3. Numbers of numpy arrive as numbers; a number that JSON cannot say is refused by its place before anything is sent.
+3. Numbers of numpy and torch arrive as numbers; what JSON cannot say is refused by its place before anything is sent.
 """
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -16,12 +17,12 @@ import pytest
 
 from httpkit import running_site
 from servicekit import user
-from turnkeeper.client import SessionClient
-from turnkeeper.client.client import SessionHandle
+from turnkeeper.client import NO_RETRY, SessionClient, SessionHandle
 from turnkeeper.client.failure import parse_failure
 from turnkeeper.errors import (
     CapacityError,
     RequestError,
+    ServerReplyError,
     ServerUnreachableError,
     SessionExpiredError,
     SessionNotFoundError,
@@ -73,7 +74,7 @@ async def test_an_error_in_the_block_is_not_hidden_by_the_deletion() -> None:
 
 async def test_what_the_server_refuses_is_raised_here() -> None:
     async with running_site(max_sessions=1) as site:
-        client = SessionClient(site.url)
+        client = SessionClient(site.url, retry=NO_RETRY)
         with pytest.raises(RequestError, match="temperature"):
             async with client.session(sampling_params={"temperature": "hot"}):
                 pass
@@ -94,6 +95,16 @@ async def _session_of_one_turn(version: str = "v2") -> AsyncGenerator[tuple[Sess
         yield session, reply.json()["id"]
 
 
+@dataclass
+class Tensor:
+    """What the client knows of a tensor of torch, which is not installed here: ``tolist`` gives numbers and lists."""
+
+    values: Any
+
+    def tolist(self) -> Any:
+        return self.values
+
+
 NUMBERS: dict[str, tuple[Any, Any]] = {
     "float64": (np.float64(0.5), 0.5),
     "float32": (np.float32(0.25), 0.25),
@@ -104,6 +115,7 @@ NUMBERS: dict[str, tuple[Any, Any]] = {
     "an array without axes": (np.array(2.5), 2.5),
     "named numbers": ({"format": np.float32(1), "answer": np.int32(0)}, {"format": 1.0, "answer": 0}),
     "a number of 30 digits": (10**30, 1e30),
+    "a scalar of torch": (Tensor(0.5), 0.5),
 }
 
 
@@ -115,9 +127,13 @@ async def test_rewards_of_numpy_are_rewards(version: str) -> None:
             assert batch.samples[0].reward == got, name
             batch = await session.samples(metadata={"reward": 9}, rewards={response_id: given})
             assert batch.samples[0].reward == got, name
-        batch = await session.samples(metadata={"scores": np.arange(3), "pair": (np.int8(1), [np.float32(2)])})
+        batch = await session.samples(metadata={"scores": Tensor([0, 1, 2]), "pair": (np.int8(1), [np.float32(2)])})
         assert batch.samples[0].metadata["scores"] == [0, 1, 2]
         assert batch.session_metadata["agent"]["pair"] == [1, [2.0]]
+
+
+_RING: dict[str, Any] = {}
+_RING["again"] = _RING
 
 
 UNSPEAKABLE: dict[str, tuple[dict[str, Any], str]] = {
@@ -127,8 +143,12 @@ UNSPEAKABLE: dict[str, tuple[dict[str, Any], str]] = {
     "NaN of numpy": ({"metadata": {"reward": np.float32("nan")}}, "metadata.reward is nan"),
     "NaN in an array": ({"metadata": {"scores": np.array([1.0, np.nan])}}, r"metadata.scores\[1\] is nan"),
     "NaN among named numbers": ({"metadata": {"reward": {"a": np.float64("nan")}}}, "metadata.reward.a is nan"),
-    "a decimal": ({"metadata": {"reward": Decimal("0.5")}}, "cannot be written as JSON: Decimal"),
-    "a set": ({"metadata": {"tags": {1}}}, "cannot be written as JSON: set"),
+    "a decimal": ({"metadata": {"reward": Decimal("0.5")}}, "metadata.reward cannot be written as JSON: Decimal"),
+    "a set": ({"metadata": {"tags": [{1}]}}, r"metadata.tags\[0\] cannot be written as JSON: set"),
+    "bytes": ({"metadata": {"raw": b"x"}}, "metadata.raw cannot be written as JSON: bytes"),
+    "complex numbers": ({"metadata": {"z": np.array([1j])}}, r"metadata.z\[0\] cannot be written as JSON: complex"),
+    "a key of two parts": ({"metadata": {"a": {(1, 2): 3}}}, "cannot be written as JSON: keys must be"),
+    "itself": ({"metadata": _RING}, "nested too deep, or holds itself"),
     "a boolean of numpy": ({"metadata": {"reward": np.bool_(True)}}, "must be a number or an object, got a boolean"),
     "an array": ({"metadata": {"reward": np.ones(2)}}, "must be a number or an object, got a list"),
     "an id of no turn": ({"rewards": {"chatcmpl-0": 1}}, "have the response id 'chatcmpl-0'"),
@@ -154,7 +174,7 @@ async def test_session_metadata_is_looked_through_as_well() -> None:
 
 async def test_no_server_is_an_error_of_its_own() -> None:
     with unreachable_url() as nowhere, pytest.raises(ServerUnreachableError, match=nowhere):
-        async with SessionClient(nowhere).session():
+        async with SessionClient(nowhere, retry=NO_RETRY).session():
             pass
 
 
@@ -170,10 +190,11 @@ async def test_a_client_brings_its_key() -> None:
     [
         (b'{"error": "gone", "code": "session_expired"}', SessionExpiredError, "gone"),
         (b'{"error": "odd", "code": "unheard_of"}', TurnkeeperError, "odd"),
-        (b"<html>bad gateway</html>", TurnkeeperError, "502: <html>bad gateway"),
-        (b'{"error": {"message": "x"}}', TurnkeeperError, "502"),
+        (b"<html>bad gateway</html>", ServerReplyError, "502: <html>bad gateway"),
+        (b'{"error": {"message": "x"}}', ServerReplyError, "502"),
+        (b"", ServerReplyError, "502: an empty body"),
     ],
-    ids=["known code", "unknown code", "no JSON", "another shape"],
+    ids=["known code", "unknown code", "no JSON", "another shape", "nothing"],
 )
 def test_an_error_body_becomes_an_exception(body: bytes, kind: type[TurnkeeperError], message: str) -> None:
     error = parse_failure(502, body)

@@ -1,5 +1,17 @@
-"""The client of a session server."""
+"""The client of a session server, and what a trainer reads with it."""
 
-from turnkeeper.client.client import AgentClient, SessionClient, SessionHandle
+from turnkeeper.client.client import AgentClient, SessionClient, SessionHandle, SessionOptions
+from turnkeeper.client.retry import NO_RETRY, Retry
+from turnkeeper.client.sync import SyncAgentClient, SyncSessionClient, SyncSessionHandle
 
-__all__ = ["AgentClient", "SessionClient", "SessionHandle"]
+__all__ = [
+    "NO_RETRY",
+    "AgentClient",
+    "Retry",
+    "SessionClient",
+    "SessionHandle",
+    "SessionOptions",
+    "SyncAgentClient",
+    "SyncSessionClient",
+    "SyncSessionHandle",
+]
