@@ -144,6 +144,16 @@ is named `FIELD.i` for sample i. `_samples_meta` is UTF-8 JSON:
 `{"samples": [...], "session_metadata": {...}, "empty_reason": null}`. A sample's entry there holds the other fields
 and `nulls`, the names of its tensor fields that are null. Readers ignore keys that they do not know.
 
+In Python:
+
+* `collate(samples, pad_id=...)` of `turnkeeper.samples` makes padded arrays of samples: `input_ids`, `attention_mask`,
+  `position_ids`, `loss_mask`, `rollout_log_probs`, each with a place for each token, `rewards` (NaN where there is
+  none), and `rollout_routed_experts` (-1 where a token has no row). `.to_dict()` and `.to_torch(device)` give them by
+  name.
+* `Sample.to_dict()` is a sample as JSON has it, arrays as lists.
+* `write_payload(path, payload)` and `read_payloads(folder)` of `turnkeeper.client` keep payloads as files and read them
+  back one by one; a file that holds no whole payload is a `PayloadError` that names it.
+
 Samples come in the order in which the picker gives them: with the built-in pickers the leaf with the most turns first,
 and of leaves with equally many turns the one that was committed last. Under v1 there is one sample.
 """

@@ -241,3 +241,27 @@ def test_a_round_trip_keeps_every_bit(samples: list[Sample], session_metadata: d
     assert [_bits(sample) for sample in batch.samples] == [_bits(sample) for sample in samples]
     assert batch.session_metadata == session_metadata
     assert encode_samples(samples, session_metadata, history=HistoryKind.TREE).to_bytes() == first
+
+
+def test_a_sample_as_a_dictionary_is_what_json_has_of_it() -> None:
+    sample = _sample(reward={"answer": 1.0}, metadata={"ids": np.array([1, 2]), "list": [(np.int64(3),)]})
+    shown = json.loads(json.dumps(sample.to_dict()))
+    assert set(shown) == {field.name for field in FIELDS}
+    assert shown["tokens"] == [1, 2, 3, 4, 151645]
+    assert shown["rollout_routed_experts"] == ROWS.tolist()
+    assert shown["rollout_indexer_topk"] is None
+    assert (shown["status"], shown["response_length"], shown["weight_versions"]) == ("completed", 3, ["1", "default"])
+    assert shown["metadata"] == {"ids": [1, 2], "list": [[3]]}
+    assert shown["prefix_cache_info"] == {"cached_tokens": 3, "total_prompt_tokens": 5}
+
+
+def test_a_sample_and_what_holds_it_are_shown_in_a_line() -> None:
+    batch = decode_samples(encode_samples([_sample()], {}).to_bytes())
+    shown = "<Sample completed: 5 tokens, 2 of 3 response tokens trained, reward None, with routing rows>"
+    assert repr(batch.samples[0]) == shown
+    assert repr(batch) == f"<SampleBatch of 1: [{shown}]>"
+    assert repr(decode_samples(encode_samples([], {}, EmptyReason.NO_RECORDS).to_bytes())) == (
+        "<SampleBatch of 0: no_records>"
+    )
+    payload = encode_samples([_sample()], {})
+    assert repr(payload) == f"<SamplesPayload of {payload.size_bytes} bytes>"

@@ -1,5 +1,6 @@
 """Training samples: paths of turns cut to size, checked, and put on the wire."""
 
+from turnkeeper.samples.collate import PaddedSamples, collate
 from turnkeeper.samples.collect import Collection, CollectOptions, collect, show_outcome
 from turnkeeper.samples.describe import describe_tree, describe_turn
 from turnkeeper.samples.forecast import Outcome, forecast
@@ -21,12 +22,14 @@ __all__ = [
     "EmptyReason",
     "Hooks",
     "Outcome",
+    "PaddedSamples",
     "Reward",
     "Sample",
     "SampleBatch",
     "SampleStatus",
     "SamplesPayload",
     "SessionView",
+    "collate",
     "collect",
     "decode_samples",
     "describe_tree",

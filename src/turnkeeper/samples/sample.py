@@ -141,3 +141,36 @@ class Sample:
     def response_length(self) -> int:
         """R."""
         return len(self.loss_mask)
+
+    def to_dict(self) -> JsonObject:
+        """Return the sample as JSON has it: the fields that are on the wire, arrays as lists."""
+        return {
+            "tokens": self.tokens.tolist(),
+            "response": self.response,
+            "response_length": self.response_length,
+            "loss_mask": self.loss_mask.tolist(),
+            "rollout_log_probs": self.rollout_log_probs.tolist(),
+            "rollout_routed_experts": _to_plain(self.rollout_routed_experts),
+            "rollout_indexer_topk": _to_plain(self.rollout_indexer_topk),
+            "status": str(self.status),
+            "weight_versions": list(self.weight_versions),
+            "prefix_cache_info": self.prefix_cache_info.to_dict(),
+            "spec_info": self.spec_info.to_dict(),
+            "metadata": _to_plain(self.metadata),
+            "reward": _to_plain(self.reward),
+        }
+
+    def __repr__(self) -> str:
+        """The sample in a line, without its tokens."""
+        trained = f"{int(self.loss_mask.sum())} of {self.response_length} response tokens trained"
+        rows = "" if self.rollout_routed_experts is None else ", with routing rows"
+        return f"<Sample {self.status}: {len(self.tokens)} tokens, {trained}, reward {self.reward}{rows}>"
+
+
+def _to_plain(value: Any) -> Any:
+    """Replace arrays by lists, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: _to_plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType] - JSON
+    if isinstance(value, list | tuple):
+        return [_to_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType] - JSON
+    return value.tolist() if hasattr(value, "tolist") else value

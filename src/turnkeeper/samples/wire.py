@@ -153,6 +153,10 @@ class SampleBatch:
     empty_reason: EmptyReason | None
     """The reason why there is no sample; None when there is one."""
 
+    def __repr__(self) -> str:
+        """The samples in a line."""
+        return f"<SampleBatch of {len(self.samples)}: {self.empty_reason or list(self.samples)}>"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Tensor:
@@ -182,6 +186,10 @@ class SamplesPayload:
 
     header: bytes
     tensors: tuple[_Tensor, ...]
+
+    def __repr__(self) -> str:
+        """The size alone."""
+        return f"<SamplesPayload of {self.size_bytes} bytes>"
 
     @property
     def size_bytes(self) -> int:
