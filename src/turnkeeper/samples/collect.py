@@ -21,8 +21,8 @@ from turnkeeper.samples.describe import describe_leaf, describe_lifecycle, descr
 from turnkeeper.samples.hooks import Hooks, load_hooks, run_hooks
 from turnkeeper.samples.rollback import Rollback, find_rollbacks
 from turnkeeper.samples.sample import OWN_KEY, Reward, Sample
-from turnkeeper.samples.truncate import choose_cut
-from turnkeeper.samples.view import SessionView, lay_out
+from turnkeeper.samples.truncate import cut_paths
+from turnkeeper.samples.view import SessionView
 from turnkeeper.samples.wire import EmptyReason, SamplesPayload, encode_samples
 
 
@@ -143,17 +143,11 @@ def collect(
     if is_tree and agent_metadata is not None:
         session_metadata = {**session_metadata, "agent": agent_metadata}
     rollbacks = find_rollbacks(view)
+    found = cut_paths(view, max_seq_len=max_seq_len, past_truncation=options.past_truncation)
     paths: dict[TurnId, AssembledPath] = {}
-    empty: dict[TurnId, tuple[TurnId, ...]] = {}
-    for leaf in view.leaves:
-        path = view.trace(leaf)
-        stretches = lay_out(path)
-        cut = choose_cut(stretches, max_seq_len=max_seq_len, past_truncation=options.past_truncation)
-        if not cut.turns:
-            empty[leaf] = tuple(turn.id for turn in path)
-            continue
+    for leaf, path in found.kept.items():
         assembled = assemble_path(
-            stretches, cut, decode=decode, on_recomputed=options.on_recomputed, untrained=view.untrained
+            path.stretches, path.cut, decode=decode, on_recomputed=options.on_recomputed, untrained=view.untrained
         )
         paths[leaf] = _describe(assembled, view, rollbacks.get(leaf), rewards)
     if is_tree and paths:
@@ -162,10 +156,10 @@ def collect(
         reward = (agent_metadata or {}).get("reward")
         finished = [(path, _give_reward(path.sample, reward)) for path in paths.values()]
     kept = mark_reasons(finished)
-    turn_ledgers = account(view, [(each.assembled, each.reasons_R) for each in kept], empty.values())
+    turn_ledgers = account(view, [(each.assembled, each.reasons_R) for each in kept], found.empty.values())
     ledger = sum(turn_ledgers, session_ledger)
     ends = {each.assembled.stretches[-1].turn.id for each in kept}
-    dropped = list_dropped(view, ends, rollbacks, empty)
+    dropped = list_dropped(view, ends, rollbacks, found.empty)
     reason = None if kept else (EmptyReason.ALL_TRUNCATED if view.turns else EmptyReason.NO_RECORDS)
     said = _say_of_session(session_metadata, len(kept))
     return Collection(

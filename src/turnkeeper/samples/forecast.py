@@ -19,8 +19,8 @@ from turnkeeper.samples.assemble import MaskedPath, encode_reason, mask_path
 from turnkeeper.samples.collect import Collection, CollectOptions, DroppedLeaf, list_dropped
 from turnkeeper.samples.hooks import keep_siblings
 from turnkeeper.samples.rollback import Rollback, find_rollbacks
-from turnkeeper.samples.truncate import choose_cut
-from turnkeeper.samples.view import SessionView, lay_out
+from turnkeeper.samples.truncate import cut_paths
+from turnkeeper.samples.view import SessionView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,21 +57,17 @@ def forecast(view: SessionView, *, session_ledger: Ledger, options: CollectOptio
         AssemblyError: turns do not make a sample.
     """
     rollbacks = find_rollbacks(view)
-    picked: dict[TurnId, MaskedPath] = {}
-    empty: dict[TurnId, tuple[TurnId, ...]] = {}
-    for leaf in view.leaves:
-        path = view.trace(leaf)
-        stretches = lay_out(path)
-        cut = choose_cut(stretches, max_seq_len=max_seq_len, past_truncation=options.past_truncation)
-        if not cut.turns:
-            empty[leaf] = tuple(turn.id for turn in path)
-        elif _is_picked(view, leaf, rollbacks, options):
-            picked[leaf] = mask_path(stretches, cut, on_recomputed=options.on_recomputed, untrained=view.untrained)
+    found = cut_paths(view, max_seq_len=max_seq_len, past_truncation=options.past_truncation)
+    picked = {
+        leaf: mask_path(path.stretches, path.cut, on_recomputed=options.on_recomputed, untrained=view.untrained)
+        for leaf, path in found.kept.items()
+        if _is_picked(view, leaf, rollbacks, options)
+    }
     kept = list(_train_once(picked[leaf] for leaf in sorted(picked)))
-    turn_ledgers = account(view, kept, empty.values())
+    turn_ledgers = account(view, kept, found.empty.values())
     return Outcome(
         ledger=sum(turn_ledgers, session_ledger),
-        dropped_leaves=list_dropped(view, picked.keys(), rollbacks, empty),
+        dropped_leaves=list_dropped(view, picked.keys(), rollbacks, found.empty),
         turn_ledgers=turn_ledgers,
     )
 

@@ -1,4 +1,4 @@
-"""The end of a sample: at the token budget, or at a turn that ended by length.
+"""The ends of samples: at the token budget, or at a turn that ended by length.
 
 ::
 
@@ -10,11 +10,12 @@
 A longer budget only ever extends the sample of a shorter one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from turnkeeper.core import DropReason, FinishReason
-from turnkeeper.samples.view import Stretch
+from turnkeeper.ids import TurnId
+from turnkeeper.samples.view import SessionView, Stretch, lay_out
 
 _EXTENDABLE = (FinishReason.STOP, FinishReason.TOOL_CALLS)
 
@@ -33,6 +34,49 @@ class Cut:
     """The reason why later sampled tokens of the path are left out; None when all are kept."""
     past_truncation: bool = False
     """True when the sample continues behind a turn that ended by length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutPath:
+    """A path, and the part of it that its sample keeps."""
+
+    stretches: tuple[Stretch, ...]
+    """The whole path."""
+    cut: Cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutPaths:
+    """The paths of a session that may become samples, by their leaves in commit order."""
+
+    kept: Mapping[TurnId, CutPath]
+    """The paths of which something is left."""
+    empty: Mapping[TurnId, tuple[TurnId, ...]]
+    """The turns of each path of which the budget leaves nothing."""
+
+
+def cut_paths(view: SessionView, *, max_seq_len: int | None, past_truncation: bool) -> CutPaths:
+    """Cut every path of a session that may become a sample.
+
+    Args:
+        view: the session as it stands.
+        max_seq_len: the budget of one sample in tokens; None for none.
+        past_truncation: True to continue behind a turn that ended by length (``--sample-past-truncation``).
+
+    Raises:
+        AssemblyError: a turn trims more of its parent than its parent sampled.
+    """
+    kept: dict[TurnId, CutPath] = {}
+    empty: dict[TurnId, tuple[TurnId, ...]] = {}
+    for leaf in view.leaves:
+        path = view.trace(leaf)
+        stretches = lay_out(path)
+        cut = choose_cut(stretches, max_seq_len=max_seq_len, past_truncation=past_truncation)
+        if cut.turns:
+            kept[leaf] = CutPath(stretches=stretches, cut=cut)
+        else:
+            empty[leaf] = tuple(turn.id for turn in path)
+    return CutPaths(kept=kept, empty=empty)
 
 
 def choose_cut(stretches: Sequence[Stretch], *, max_seq_len: int | None, past_truncation: bool = False) -> Cut:
