@@ -22,16 +22,9 @@ from typing import Any
 
 import orjson
 
-from turnkeeper.engines.engine import (
-    Engine,
-    EngineStatus,
-    GenerateRequest,
-    Generation,
-    IdsSink,
-    RelayReply,
-    RelayRequest,
-)
+from turnkeeper.engines.engine import Engine, GenerateRequest, Generation, IdsSink
 from turnkeeper.engines.sglang.chat import OWNED_FIELDS
+from turnkeeper.engines.wrapper import EngineWrapper
 from turnkeeper.errors import ConfigError, EngineError, RequestHookError
 from turnkeeper.fields import find_field
 from turnkeeper.jsontypes import JsonObject, encode_json, is_number, is_object
@@ -151,14 +144,14 @@ def load_request_hook(path: str | None, args: Mapping[str, Any]) -> RequestHook 
     return RequestHook(path=path, function=function, args=dict(args))
 
 
-class HookedEngine:
+class HookedEngine(EngineWrapper):
     """An engine whose turns pass through a request hook first; other calls do not."""
 
     def __init__(
         self, engine: Engine, hook: RequestHook, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     ) -> None:
         """Ask the hook before each call of the engine; ``sleep`` waits between attempts."""
-        self._engine = engine
+        super().__init__(engine)
         self._hook = hook
         self._sleep = sleep
 
@@ -177,15 +170,3 @@ class HookedEngine:
                     raise
             await self._sleep(call.interval_s)
         return await self._engine.generate(call.request, on_ids=on_ids)
-
-    async def relay(self, call: RelayRequest) -> RelayReply:
-        return await self._engine.relay(call)
-
-    async def abort(self, rid: str) -> None:
-        await self._engine.abort(rid)
-
-    async def fetch_status(self) -> tuple[EngineStatus, ...]:
-        return await self._engine.fetch_status()
-
-    async def close(self) -> None:
-        await self._engine.close()

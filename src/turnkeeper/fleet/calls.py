@@ -5,15 +5,8 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 from turnkeeper.clock import Clock
-from turnkeeper.engines.engine import (
-    Engine,
-    EngineStatus,
-    GenerateRequest,
-    Generation,
-    IdsSink,
-    RelayReply,
-    RelayRequest,
-)
+from turnkeeper.engines.engine import Engine, GenerateRequest, Generation, IdsSink
+from turnkeeper.engines.wrapper import EngineWrapper
 from turnkeeper.telemetry import EngineCallEnded, Publish, ignore_report
 
 
@@ -62,27 +55,15 @@ class EngineCalls:
             )
 
 
-class WatchedEngine:
+class WatchedEngine(EngineWrapper):
     """An engine whose running calls are known."""
 
     def __init__(self, engine: Engine, url: str, calls: EngineCalls) -> None:
         """Watch the calls of the engine at this URL."""
-        self._engine = engine
+        super().__init__(engine)
         self._url = url
         self._calls = calls
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
         with self._calls.watch(request.rid, self._url):
             return await self._engine.generate(request, on_ids=on_ids)
-
-    async def relay(self, call: RelayRequest) -> RelayReply:
-        return await self._engine.relay(call)
-
-    async def abort(self, rid: str) -> None:
-        await self._engine.abort(rid)
-
-    async def fetch_status(self) -> tuple[EngineStatus, ...]:
-        return await self._engine.fetch_status()
-
-    async def close(self) -> None:
-        await self._engine.close()

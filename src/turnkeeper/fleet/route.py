@@ -18,16 +18,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from turnkeeper.clock import Clock, wait_for_any
-from turnkeeper.engines.engine import (
-    Engine,
-    EngineState,
-    EngineStatus,
-    GenerateRequest,
-    Generation,
-    IdsSink,
-    RelayReply,
-    RelayRequest,
-)
+from turnkeeper.engines.engine import Engine, EngineState, EngineStatus, GenerateRequest, Generation, IdsSink
+from turnkeeper.engines.wrapper import EngineWrapper
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.fleet.check_result import UNCHECKED, RouteCheckResult, RouteState
 from turnkeeper.fleet.route_check import RouteStatus
@@ -208,26 +200,14 @@ def has_changed(before: EngineStatus, after: EngineStatus) -> bool:
     return (before.workers, before.is_disaggregated, before.wire) != (after.workers, after.is_disaggregated, after.wire)
 
 
-class CheckedEngine:
+class CheckedEngine(EngineWrapper):
     """An engine whose turns are refused while its route is unfit."""
 
     def __init__(self, engine: Engine, require_fit: Callable[[], Awaitable[None]]) -> None:
         """Call ``require_fit`` before each turn on ``engine``."""
-        self._engine = engine
+        super().__init__(engine)
         self._require_fit = require_fit
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
         await self._require_fit()
         return await self._engine.generate(request, on_ids=on_ids)
-
-    async def relay(self, call: RelayRequest) -> RelayReply:
-        return await self._engine.relay(call)
-
-    async def abort(self, rid: str) -> None:
-        await self._engine.abort(rid)
-
-    async def fetch_status(self) -> tuple[EngineStatus, ...]:
-        return await self._engine.fetch_status()
-
-    async def close(self) -> None:
-        await self._engine.close()
