@@ -48,6 +48,7 @@ _LOOKS = ("v1/models", "v1/models/{model_id}", "v1/models/{model_id:path}", "")
 
 ACCESS: Mapping[str, Right] = {
     "GET /health": Right.OPEN,
+    "GET /ready": Right.OPEN,
     **{f"POST {prefix}/{path}": Right.TURN for path in _TURNS for prefix in (_SESSION, "")},
     **{f"GET {prefix}/{path}": Right.TURN for path in _LOOKS for prefix in (_SESSION, "")},
     f"GET {_SESSION}/v1": Right.TURN,

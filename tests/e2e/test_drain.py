@@ -172,6 +172,8 @@ async def test_a_draining_server_serves_what_it_holds_and_ends_with_its_last_ses
             call = wire.ask if wire is not None else lambda *given: ask(url, *given)
             health = await call("GET", "/health")
             assert (health.status, health.json()["status"]) == (503, "draining")
+            ready = await call("GET", "/ready")
+            assert (ready.status, ready.json()["reason"]) == (503, "draining")
             refused = await call("POST", "/sessions", {})
             assert (refused.status, refused.json()["code"]) == (503, "server_draining")
             assert int(refused.headers["retry-after"]) > 0

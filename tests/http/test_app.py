@@ -450,3 +450,17 @@ async def test_a_stream_is_recorded_like_a_reply() -> None:
         following = [user("a"), assistant("reply 1"), user("b")]
         assert (await site.chat(session, following)).status == 200
         assert len((await site.call("GET", session)).json()["records"]) == 2
+
+
+async def test_readiness_asks_for_no_key_and_follows_the_engine() -> None:
+    async with running_site(api_key="secret") as site:
+        await site.parts.monitor.poll()
+        ready = await site.call("GET", "/ready")
+        assert (ready.status, ready.json()["engines"]["serving"]) == (200, 1)
+        assert (await site.call("HEAD", "/ready")).status == 200
+        assert site.engine_url not in ready.body.decode()
+    with unreachable_url() as nowhere:
+        async with serving(nowhere) as (url, parts), aiohttp.ClientSession() as http:
+            await parts.monitor.poll()
+            async with http.get(f"{url}/ready") as reply:
+                assert (reply.status, (await reply.json())["reason"]) == (503, "no_engine")

@@ -119,6 +119,7 @@ def _build_described_rows(backend: Backend, routes: Routes) -> tuple[RouteRow, .
         row(
             "GET HEAD", "/health", "Say whether the server and its engines are well.", routes.health, operations.HEALTH
         ),
+        row("GET HEAD", "/ready", "Say whether a turn can be served now.", routes.ready, operations.READY),
         row("GET", "/metrics", "Count what happened, for Prometheus.", routes.metrics, operations.METRICS),
         row(
             "POST",

@@ -108,6 +108,11 @@ class Routes:
         status = 503 if self._backend.health.is_draining else 200
         await _send_json(exchange, self._backend.health.describe(is_admin=exchange.caller.is_admin), status)
 
+    async def ready(self, exchange: Exchange) -> None:
+        """Answer ``GET /ready``: with a 503 while a turn that is sent now cannot be served."""
+        readiness = self._backend.health.decide_readiness()
+        await _send_json(exchange, readiness.to_json(), 200 if readiness.reason is None else 503)
+
     async def metrics(self, exchange: Exchange) -> None:
         """Answer ``GET /metrics``."""
         await exchange.respond(200, self._backend.metrics.render(), {"content-type": CONTENT_TYPE})

@@ -137,7 +137,7 @@ SUCCESSES = [
     *(
         Call(method=method, path=path)
         for method in ("GET", "HEAD")
-        for path in (f"{SESSION}/v1", f"{SESSION}/", f"{SESSION}/api/hello", "/", "/health")
+        for path in (f"{SESSION}/v1", f"{SESSION}/", f"{SESSION}/api/hello", "/", "/health", "/ready")
     ),
     Call(method="GET", path="/metrics"),
     Call(method="POST", path="/engine/pause", body={"mode": "retract", "forward": True}),
@@ -156,6 +156,7 @@ async def send(site: Site, call: Call, session: str, **headers: str) -> Reply:
 async def test_what_is_replied_fits_the_schema_of_the_reply() -> None:
     async with running_site() as site:
         session = (await site.create()).removeprefix("/sessions/")
+        await site.parts.monitor.poll()  # ready only once an engine has answered
         for call in SUCCESSES:
             reply = await send(site, call, session, x_api_key=session)
             assert reply.status < 300, (call, reply.body)
@@ -255,6 +256,8 @@ async def test_what_a_stopping_server_says_fits_its_schema() -> None:
         for call, status in (
             (Call(method="GET", path="/health"), 503),
             (Call(method="HEAD", path="/health"), 503),
+            (Call(method="GET", path="/ready"), 503),
+            (Call(method="HEAD", path="/ready"), 503),
             (Call(method="POST", path="/sessions"), 503),
             (Call(method="GET", path="/sessions"), 200),
         ):

@@ -23,6 +23,9 @@ PROBE = Operation(reply="There is a server, and the session if the path names on
 HEALTH = Operation(
     reply="The server serves.", schema="Health", other_statuses={503: "The server is stopping: send it nothing new."}
 )
+READY = Operation(
+    reply="Turns are served.", schema="Readiness", other_statuses={503: "No turn can be served now: the body says why."}
+)
 METRICS = Operation(reply="The metrics.", media_type="text/plain")
 PAUSE_ENGINES = Operation(
     reply="New turns are held back.",

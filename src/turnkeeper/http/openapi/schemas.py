@@ -14,6 +14,7 @@ from turnkeeper.errors import ConfigError, TurnkeeperError
 from turnkeeper.fields import FIELDS, is_reaching
 from turnkeeper.http.models import UNKNOWN_TO_ANTHROPIC
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.service.health import ENGINE_STATES, NotReady
 from turnkeeper.service.sessions import NewSession, SessionStatus
 from turnkeeper.service.sessions.listing import MAX_ROW_TURNS
 from turnkeeper.telemetry import TurnPhase
@@ -292,6 +293,14 @@ SCHEMAS: Mapping[str, JsonObject] = {
             "tokenizer": TEXT,
         },
         optional=("engines", "problems", "tasks", "tokenizer"),
+    ),
+    "Readiness": build_object(
+        "Whether a turn that is sent now can be served.",
+        {
+            "ready": FLAG,
+            "reason": {"enum": [None, *map(str, NotReady)]},
+            "engines": build_object("How many engines are in each state.", dict.fromkeys(ENGINE_STATES, COUNT)),
+        },
     ),
     "Model": {"oneOf": [_OPENAI_MODEL, _ANTHROPIC_MODEL]},
     "ModelList": {
