@@ -51,11 +51,13 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "core": ("matching", "routing"),
     "telemetry": ("clock",),
     "logs": ("telemetry",),
+    "metrics": ("telemetry",),
 }
 """Packages of the same row that a package may import as well, each for its reason: samples are cut out of
 core's turns and routing's rows; core asks a matcher, and a turn holds its patch of rows; the command line
 starts the demo and the bench; rendering makes the prompts of core's turns; dialects read requests of turns and
-write what turns completed; telemetry measures the phases of a turn by a clock; the log is one of its readers."""
+write what turns completed; telemetry measures the phases of a turn by a clock; log and metrics are its
+readers."""
 
 PURE = (
     "core",

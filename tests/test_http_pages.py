@@ -8,7 +8,7 @@ from pathlib import Path
 from servicekit import build_kit
 from turnkeeper import errors
 from turnkeeper.http.app import build_route_rows
-from turnkeeper.metrics import METRICS
+from turnkeeper.metrics import METRICS, MetricKind
 
 DOCS = Path(__file__).parent.parent / "docs" / "reference"
 
@@ -37,5 +37,8 @@ def test_the_page_lists_every_error() -> None:
 
 
 def test_the_page_lists_every_metric() -> None:
-    expected = [[row.name, str(row.kind), row.help] for row in METRICS]
-    assert [[name, kind, text] for name, kind, _, text in read_rows("metrics.md", 4)] == expected
+    counted = {MetricKind.COUNTER: "_total"}
+    expected = [
+        [row.name + counted.get(row.kind, ""), str(row.kind), f"{row.help} {row.tells}".strip()] for row in METRICS
+    ]
+    assert [[name, kind, text] for name, kind, _, _, text in read_rows("metrics.md", 5)] == expected

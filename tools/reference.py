@@ -1,4 +1,4 @@
-"""The reference pages of options, rules and samples, rendered from their declarations.
+"""The reference pages of options, rules, samples and metrics, rendered from their declarations.
 
 ``python -m tools.reference docs/reference`` writes the pages; a test compares the files with what is rendered.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
+from tools.metrics import render_metrics
 from tools.samples import render_samples
 from turnkeeper.config.option import SECTIONS, SHOWN_OPTIONS, Option, get_section_summary, get_section_title
 from turnkeeper.config.rule import Rule, Severity
@@ -66,7 +67,12 @@ def render_rules() -> str:
     return f"{_RULES_HEAD}\n| rule | kind | when | must hold | why |\n|---|---|---|---|---|\n{rows}\n"
 
 
-PAGES = {"options.md": render_options, "rules.md": render_rules, "samples.md": render_samples}
+PAGES = {
+    "options.md": render_options,
+    "rules.md": render_rules,
+    "samples.md": render_samples,
+    "metrics.md": render_metrics,
+}
 """The generated pages by file name."""
 
 

@@ -3,6 +3,7 @@
 A handler parses, calls the backend and renders; what it raises becomes a response in one place.
 """
 
+import asyncio
 from urllib.parse import quote
 
 from turnkeeper.access import refuse_reward
@@ -114,8 +115,10 @@ class Routes:
         await _send_json(exchange, readiness.to_json(), 200 if readiness.reason is None else 503)
 
     async def metrics(self, exchange: Exchange) -> None:
-        """Answer ``GET /metrics``."""
-        await exchange.respond(200, self._backend.metrics.render(), {"content-type": CONTENT_TYPE})
+        """Answer ``GET /metrics``; a thread writes them, so that turns go on meanwhile."""
+        self._backend.metrics.refresh()
+        body = await asyncio.to_thread(self._backend.metrics.encode)
+        await exchange.respond(200, body, {"content-type": CONTENT_TYPE})
 
     async def pause_engines(self, exchange: Exchange) -> None:
         """Answer ``POST /engine/pause``."""

@@ -1,52 +1,111 @@
 """The metrics of the catalog as prometheus-client holds them.
 
-Each instance has a registry of its own, so that two servers in one process do not share numbers.
+Each instance has a registry of its own, so that two servers in one process do not share numbers. Every series of the
+catalog is there from the beginning, and is looked up once: `Metrics` keeps each under its name and labels.
 """
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from math import nan
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.metrics_core import Metric
 
 from turnkeeper.core import Event, Ledger
 from turnkeeper.core.event import SessionOpened, TokensDropped, TurnCommitted
 from turnkeeper.errors import CapacityError, TurnkeeperError
-from turnkeeper.fields import FIELDS
-from turnkeeper.metrics.catalog import METRICS, MetricKind, MetricRow
+from turnkeeper.metrics.catalog import (
+    ANSWERED,
+    CALL_OUTCOMES,
+    FIELD_NAMES,
+    GIVEN_UP,
+    METRICS,
+    OBSERVED,
+    OTHER,
+    MetricKind,
+    MetricRow,
+)
+from turnkeeper.telemetry import (
+    EngineCallEnded,
+    EngineChanged,
+    PauseChanged,
+    Report,
+    SamplesCollected,
+    TurnEnded,
+    TurnPhase,
+)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The Prometheus text format."""
 
-_FIELD_LABELS = 50
-"""The number of unknown field names that get a label of their own; all others are counted as `other`."""
-_FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-
-_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, float("inf"))
-"""The upper bounds of the buckets for turns, which take from a tenth of a second to half an hour."""
+_STATES = ("serving", "paused", "unreachable")
+"""The states of engines."""
 
 
 class Metrics:
     """The metrics of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, engines: Sequence[str] = ()) -> None:
+        """Make every series of the catalog.
+
+        Args:
+            engines: the URLs of the engines, which are the values of the label ``engine``.
+        """
+        engines = [name_engine(url) for url in engines]
         self._registry = CollectorRegistry()
         self._metrics: dict[str, Any] = {row.name: _build(row, self._registry) for row in METRICS}
-        self._field_names: set[str] = set()
+        self._series: dict[tuple[object, ...], Any] = {}
+        self._refreshers: list[Callable[[], None]] = []
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
+        for row in METRICS:
+            for labels in _list_labels(row, engines):
+                self._find(row.name, labels)
+        for engine in engines:
+            self.set("turnkeeper_engine_weight_version", nan, engine=engine)
+        self._phases = {
+            phase: self._find("turnkeeper_turn_phase_seconds", {"phase": str(phase)}) for phase in TurnPhase
+        }
 
     def register_gauge(self, name: str, read: Callable[[], float], **labels: str) -> None:
         """Let a gauge be read from a function, whenever metrics are scraped."""
-        metric = self._metrics[name]
-        (metric.labels(**labels) if labels else metric).set_function(read)
+        series = self._find(name, labels)
+        self.register_refresh(lambda: series.set(read()))
+
+    def register_refresh(self, refresh: Callable[[], None]) -> None:
+        """Call a function whenever metrics are scraped, so that it sets several gauges at once."""
+        self._refreshers.append(refresh)
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         """Raise a counter."""
-        metric = self._metrics[name]
-        (metric.labels(**labels) if labels else metric).inc(amount)
+        self._find(name, labels).inc(amount)
 
-    def set(self, name: str, value: float) -> None:
+    def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        self._metrics[name].set(value)
+        self._find(name, labels).set(value)
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Add an observation to a histogram."""
+        self._find(name, labels).observe(value)
+
+    def _find(self, name: str, labels: dict[str, str]) -> Any:
+        """Find the series of a metric. Asking prometheus-client for it each time would cost as much as counting."""
+        key = (name, *labels.items())
+        found = self._series.get(key)
+        if found is None:
+            metric = self._metrics[name]
+            found = self._series[key] = metric.labels(**labels) if labels else metric
+        return found
 
     def record(self, event: Event) -> None:
         """Count an event of a session."""
@@ -59,12 +118,12 @@ class Metrics:
                 self.count("turnkeeper_turns", dialect=turn.request.dialect, finish_reason=reason)
                 self.count("turnkeeper_tokens_sampled", len(completion.ids))
                 for name in completion.marks.get("dropped_fields", ()):
-                    self.count("turnkeeper_fields_dropped", field=self._label_field(name))
+                    self.count("turnkeeper_fields_dropped", field=name if name in FIELD_NAMES else OTHER)
                 if equal_rows := completion.marks.get("rows_equal", 0):
                     self.count("turnkeeper_equal_rows", equal_rows)
                 for kind in turn.rewrite.kinds if turn.rewrite else ():
                     self.count("turnkeeper_rewritten_replies", kind=str(kind))
-                self._metrics["turnkeeper_turn_seconds"].observe(max(0.0, turn.committed_at - turn.begun_at))
+                self.observe("turnkeeper_turn_seconds", max(0.0, turn.committed_at - turn.begun_at))
             case TokensDropped(sampled_tokens=None):
                 self.count("turnkeeper_calls_dropped", reason=str(event.reason))
             case TokensDropped(sampled_tokens=int(tokens)):
@@ -73,15 +132,45 @@ class Metrics:
             case _:
                 pass
 
-    def _label_field(self, name: str) -> str:
-        """Return a field's name as its label while there are few: agents invent names, and a label lasts as long as the
-        server."""
-        if name in FIELDS or name in self._field_names:
-            return name
-        if len(self._field_names) < _FIELD_LABELS and _FIELD_NAME.fullmatch(name):
-            self._field_names.add(name)
-            return name
-        return "other"
+    def record_report(self, report: Report) -> None:
+        """Count what a report says; reports of what events and errors say as well are left to those."""
+        match report:
+            case EngineCallEnded():
+                engine = name_engine(report.url)
+                self.observe("turnkeeper_engine_call_seconds", report.seconds, engine=engine)
+                self.count("turnkeeper_engine_calls", engine=engine, outcome=_name_outcome(report))
+            case TurnEnded():
+                self._record_turn(report)
+            case SamplesCollected():
+                self.count("turnkeeper_samples_collected", report.samples)
+                self.observe("turnkeeper_collect_seconds", report.seconds)
+                self.observe("turnkeeper_collect_bytes", report.size_bytes)
+            case EngineChanged():
+                self._record_engine(report)
+            case PauseChanged(is_paused=is_paused):
+                self.set("turnkeeper_paused", is_paused)
+                if not is_paused:
+                    self.observe("turnkeeper_pause_seconds", report.seconds, mode=report.mode or OBSERVED)
+            case _:
+                pass
+
+    def _record_turn(self, report: TurnEnded) -> None:
+        self.count("turnkeeper_turns_ended", end=report.end)
+        for phase, series in self._phases.items():
+            series.observe(report.times.get(phase))
+        if report.label is not None and report.cause is not None:
+            self.count("turnkeeper_turn_labels", label=report.label, cause=report.cause)
+            self.count("turnkeeper_prompt_tokens", report.prompt_tokens)
+            self.count("turnkeeper_cached_tokens", report.cached_tokens)
+
+    def _record_engine(self, report: EngineChanged) -> None:
+        engine = name_engine(report.url)
+        for state in _STATES:
+            self.set("turnkeeper_engine_status", state == report.state, engine=engine, state=state)
+        version, before = report.weight_version, report.weight_version_before
+        self.set("turnkeeper_engine_weight_version", read_version(version), engine=engine)
+        if before is not None and version != before:
+            self.count("turnkeeper_engine_weight_changes", engine=engine)
 
     def record_collect(self, fresh: Ledger) -> None:
         """Count a collect, and the fate of the tokens of turns that no earlier collect had."""
@@ -97,15 +186,67 @@ class Metrics:
             self.count("turnkeeper_limits_reached", limit=str(error.facts.get("limit")))
 
     def render(self) -> bytes:
-        """Write all metrics in the Prometheus text format."""
-        return generate_latest(self._registry)
+        """Read every gauge, and write all metrics in the Prometheus text format."""
+        self.refresh()
+        return self.encode()
+
+    def refresh(self) -> None:
+        """Read every gauge from the part that knows its value; in the thread of the event loop."""
+        for refresh in self._refreshers:
+            refresh()
+
+    def encode(self) -> bytes:
+        """Write all metrics as they stand in the Prometheus text format, which takes 10 ms or more; in any thread."""
+        return generate_latest(_WithoutBirths(self._registry))
+
+
+class _WithoutBirths:
+    """A registry without the times at which its series began, which prometheus-client writes as a gauge of each: they
+    would double the series, and Prometheus makes nothing of them in this format."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._registry.collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+
+
+def name_engine(url: str) -> str:
+    """Name an engine for the label ``engine``: its URL without a slash at the end, and without user and password."""
+    scheme, separator, rest = url.rstrip("/").partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"
+
+
+def read_version(version: str | None) -> float:
+    """Read a weight version as the value of a gauge: a whole number as itself, anything else as NaN."""
+    return float(version) if version is not None and version.isascii() and version.isdecimal() else nan
+
+
+def _name_outcome(report: EngineCallEnded) -> str:
+    if report.is_cancelled:
+        return GIVEN_UP
+    if report.error is None:
+        return ANSWERED
+    code = report.error.code if isinstance(report.error, TurnkeeperError) else OTHER
+    return code if code in CALL_OUTCOMES else OTHER
+
+
+def _list_labels(row: MetricRow, engines: Sequence[str]) -> Iterable[dict[str, str]]:
+    """List the labels of every series of a metric; none where the configuration gives them one by one."""
+    values = [engines if label.name == "engine" else label.values for label in row.labels]
+    names = [label.name for label in row.labels]
+    return (dict(zip(names, each, strict=True)) for each in product(*values))
 
 
 def _build(row: MetricRow, registry: CollectorRegistry) -> Any:
+    names = [label.name for label in row.labels]
     match row.kind:
         case MetricKind.COUNTER:
-            return Counter(row.name, row.help, row.labels, registry=registry)
+            return Counter(row.name, row.help, names, registry=registry)
         case MetricKind.GAUGE:
-            return Gauge(row.name, row.help, row.labels, registry=registry)
+            return Gauge(row.name, row.help, names, registry=registry)
         case MetricKind.HISTOGRAM:
-            return Histogram(row.name, row.help, row.labels, registry=registry, buckets=_BUCKETS_S)
+            return Histogram(row.name, row.help, names, registry=registry, buckets=row.buckets)

@@ -71,8 +71,8 @@ def build_base(
     Raises:
         ConfigError: the tokenizer that is asked for cannot work.
     """
-    clock, metrics = dependencies.clock, Metrics()
-    reports = ReportStream(dependencies.readers)
+    clock, metrics = dependencies.clock, Metrics(config.engine.backend_url)
+    reports = ReportStream((metrics.record_report, *dependencies.readers))
     encoders = EncoderSelector(
         renderer,
         load_encoder,

@@ -139,11 +139,13 @@ def join_server(
     sessions = _join_sessions(base, engines, store_turn)
     register_gauges(
         base.metrics,
+        config=config,
         registry=sessions.registry,
         account=sessions.memory.account,
         requests=base.requests,
         drain=base.drain,
         monitor=engines.monitor,
+        calls=engines.calls,
         routes=engines.routes,
     )
     return ServerParts(

@@ -11,7 +11,7 @@ from turnkeeper.service.sessions import Registry
 from turnkeeper.service.sessions.closing import SERVER_STOPS, give_up_turns
 from turnkeeper.service.supervisor import Supervisor
 
-LOOP_DELAY_INTERVAL_S = 0.5
+LOOP_DELAY_INTERVAL_S = 0.1
 """How often the event loop's delay is measured."""
 
 Loop: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -82,4 +82,6 @@ async def measure_loop_delay(clock: Clock, metrics: Metrics) -> None:
     while True:
         due = clock.now() + LOOP_DELAY_INTERVAL_S
         await clock.sleep(LOOP_DELAY_INTERVAL_S)
-        metrics.set("turnkeeper_event_loop_delay_seconds", max(0.0, clock.now() - due))
+        delay_s = max(0.0, clock.now() - due)
+        metrics.set("turnkeeper_event_loop_delay_seconds", delay_s)
+        metrics.observe("turnkeeper_event_loop_lag_seconds", delay_s)

@@ -1,6 +1,6 @@
 """A pending turn's prompt. Rendering is CPU work: what is large runs in a thread, so that small sessions go on."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -19,13 +19,19 @@ LARGE_CHARACTERS_FAST = 40_000
 work. Handing a turn over to a thread costs half a millisecond of CPU."""
 
 
-async def render_prompt(renderer: Renderer, pending: PendingTurn, limit_tokens: int | None = None) -> Prompt:
+async def render_prompt(
+    renderer: Renderer,
+    pending: PendingTurn,
+    limit_tokens: int | None = None,
+    note_wait: Callable[[float], None] | None = None,
+) -> Prompt:
     """Render the prompt of a pending turn, in a thread where the prompt is large.
 
     Args:
         renderer: renders the prompt.
         pending: the turn.
         limit_tokens: the most tokens of prompt and completion together; None for no limit.
+        note_wait: takes the seconds that a large prompt waited for a thread.
 
     Raises:
         ContextLengthError: the prompt cannot but be over the limit, so that it was not tokenized.
@@ -36,7 +42,7 @@ async def render_prompt(renderer: Renderer, pending: PendingTurn, limit_tokens: 
     limit = LARGE_CHARACTERS_FAST if renderer.tokenizer.is_fast else LARGE_CHARACTERS
     if count_characters((pending.appended, tools), limit) < limit:
         return work()
-    return await run_in_pool(work)
+    return await run_in_pool(work, note_wait)
 
 
 def render_pending(renderer: Renderer, pending: PendingTurn, limit_tokens: int | None = None) -> Prompt:

@@ -12,6 +12,7 @@ anything is written. ``_run`` is a task of its own: a turn outlives its connecti
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
 from turnkeeper.config.resolve import ResolvedConfig
@@ -71,6 +72,7 @@ class TurnService:
         self._token_bytes = token_bytes
         self._context_length = context_length
         self._metrics = metrics
+        self._note_render_wait = partial(metrics.observe, "turnkeeper_render_queue_seconds")
         self._drain = drain
         self._spawn = spawn
         self._store_turn = store_turn
@@ -151,7 +153,7 @@ class TurnService:
         """Render the prompt and decide everything else that the engine call needs."""
         entry, pending = turn.entry, turn.pending
         limit_tokens = self._choose_limit(entry.limit_tokens)
-        prompt = await render_prompt(self._renderer, pending, limit_tokens)
+        prompt = await render_prompt(self._renderer, pending, limit_tokens, self._note_render_wait)
         return plan_generation(
             entry.session,
             pending,
