@@ -16,7 +16,6 @@ from benchmarks.updates.case import Case
 from benchmarks.updates.play import Rollout, play_tasks
 from turnkeeper.choices import HistoryKind
 from turnkeeper.client import SessionClient
-from turnkeeper.clock import SystemClock
 from turnkeeper.demo.evidence import CollectedSession, EngineCall, parse_call
 from turnkeeper.demo.tasks import held_out_tasks
 from turnkeeper.demo.trainer import wait_until_busy
@@ -109,9 +108,7 @@ class Stage:
         client = EngineClient()
         try:
             await wait_until_busy(client, self.engine_urls, BUSY)
-            fleet = EngineFleet(
-                self.engine_urls, client=client, clock=SystemClock(), mode=case.mode, session_servers=session_servers
-            )
+            fleet = EngineFleet(self.engine_urls, client=client, mode=case.mode, session_servers=session_servers)
             return await fleet.update_from_disk(str(self.checkpoints[self.updates % 2]), str(self.updates))
         finally:
             await client.close()

@@ -21,7 +21,6 @@ import pytest
 from httpkit import Reply, Site, running_site, serving
 from servicekit import get_renderer, user
 from turnkeeper.choices import OnAbort, PauseMode
-from turnkeeper.clock import SystemClock
 from turnkeeper.engines import EngineClient
 from turnkeeper.fleet import EngineFleet
 from turnkeeper.samples import Sample, decode_samples
@@ -329,9 +328,7 @@ async def test_publishing_a_label_aborts_nothing() -> None:
         turns = [asyncio.create_task(site.chat(session, [user("a")])) for session in sessions]
         await engine.wait_for_generations(8)
         client = EngineClient()
-        fleet = EngineFleet(
-            [site.engine_url], client=client, clock=SystemClock(), mode=PauseMode.IN_PLACE, session_servers=[site.url]
-        )
+        fleet = EngineFleet([site.engine_url], client=client, mode=PauseMode.IN_PLACE, session_servers=[site.url])
         async with fleet.paused("2"):
             assert await read_engine_state(site) == "paused"
         await client.close()

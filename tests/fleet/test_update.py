@@ -11,17 +11,18 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engines.builders import make_request
+from httpkit import running_site
 from turnkeeper.choices import EngineKind, PauseMode
-from turnkeeper.clock import SystemClock
 from turnkeeper.engines.net.client import EngineClient
 from turnkeeper.engines.sglang.chat import SglangEngine
 from turnkeeper.engines.vllm.generate import VllmEngine
-from turnkeeper.errors import ConfigError, EngineError
+from turnkeeper.errors import AuthenticationError, ConfigError, EngineError
 from turnkeeper.fleet.update import EngineFleet
 from turnkeeper.testing.clock import ManualClock
 from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine, unreachable_url
@@ -70,7 +71,7 @@ class Fleet:
 
     async def __aenter__(self) -> EngineFleet:
         urls = [await self._stack.enter_async_context(running(engine)) for engine in self.engines]
-        return EngineFleet(urls, client=self.client, clock=SystemClock(), **self.options)
+        return EngineFleet(urls, client=self.client, **self.options)
 
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
@@ -106,9 +107,56 @@ async def test_colocated_engines_release_their_memory_while_training(client: Eng
 
 def test_in_place_on_colocated_engines_is_refused(client: EngineClient) -> None:
     with pytest.raises(ConfigError, match=r"in_place.*colocated"):
-        EngineFleet(["http://e"], client=client, clock=SystemClock(), mode=PauseMode.IN_PLACE, is_colocated=True)
-    with pytest.raises(ConfigError, match="at least one"):
-        EngineFleet([], client=client, clock=SystemClock(), mode=PauseMode.ABORT)
+        EngineFleet(["http://e"], client=client, mode=PauseMode.IN_PLACE, is_colocated=True)
+
+
+@pytest.mark.parametrize(
+    ("urls", "words", "message"),
+    [
+        ([], {"mode": "abort"}, "expected as a list"),
+        ("http://e", {"mode": "abort"}, "expected as a list"),
+        (["http://e"], {"mode": "softly"}, "mode must be one of abort, retract, in_place"),
+        (["http://e"], {"mode": "abort", "kind": "trt"}, "kind must be one of auto, sglang, vllm"),
+        (["http://e"], {"mode": "abort", "session_servers": ["s:30100"]}, "address of a session server"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_the_fleet_is_made(urls: Any, words: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        EngineFleet(urls, **words)
+
+
+async def test_a_fleet_needs_no_more_than_addresses_and_a_word(tmp_path: Path) -> None:
+    engine = ScriptedEngine()
+    async with running(engine) as url, EngineFleet([f"{url}/"], mode="in_place", kind="sglang") as fleet:
+        assert repr(fleet) == f"<EngineFleet of 1, in_place: {url}>"
+        result = await fleet.update_from_disk(tmp_path, 8)
+        async with fleet.paused(9):
+            assert engine.weight_version == "8"
+    assert (result.version, engine.weight_version, engine.is_paused) == ("8", "9", False)
+    assert calls(engine)[1][1]["model_path"] == str(tmp_path)
+
+
+async def test_session_servers_with_keys_are_told_with_the_admins() -> None:
+    async with running_site(api_key="admin") as site:
+        async with (
+            EngineFleet([site.engine_url], mode="in_place", session_servers=[site.url], api_key="admin") as fleet,
+            fleet.paused("2"),
+        ):
+            assert str(site.backend.control.state) == "paused"
+        assert str(site.backend.control.state) == "serving"
+        async with EngineFleet([site.engine_url], mode="in_place", session_servers=[site.url]) as fleet:
+            with pytest.raises(AuthenticationError):
+                await fleet.pause()
+        assert not site.engine.is_paused
+
+
+async def test_an_engine_that_cannot_be_paused_lets_the_turns_of_session_servers_go_on() -> None:
+    async with running_site() as site:
+        site.engine.control_answers["/pause_generation"] = (500, b"{}")
+        async with EngineFleet([site.engine_url], mode="abort", session_servers=[site.url]) as fleet:
+            with pytest.raises(EngineError):
+                await fleet.pause()
+        assert str(site.backend.control.state) == "serving"
 
 
 async def test_a_caller_who_moves_the_weights_publishes_the_label_at_the_end(client: EngineClient) -> None:
@@ -130,7 +178,7 @@ async def test_an_engine_that_is_not_there_leaves_the_others_as_they_were(client
     engine = ScriptedEngine()
     async with running(engine) as url:
         with unreachable_url() as gone:
-            fleet = EngineFleet([url, gone], client=client, clock=SystemClock(), mode=PauseMode.RETRACT)
+            fleet = EngineFleet([url, gone], client=client, mode=PauseMode.RETRACT)
             with pytest.raises(EngineError, match="1 of 2 engines") as caught:
                 await fleet.update_from_disk("/weights", "8")
         assert gone in str(caught.value)
@@ -158,11 +206,10 @@ async def test_session_servers_hold_new_turns_back_from_before_until_after(clien
     server, engine = ScriptedEngine(), ScriptedEngine()
     for app, name in ((server, "server"), (engine, "engine")):
         app.on_request = lambda call, name=name: action.append(f"{name}{call.path}")
-    server.control_answers |= {"/engine/pause": (200, b"{}"), "/engine/continue": (200, b"{}")}
+    said = b'{"state": "paused", "mode": "in_place", "engines": []}'
+    server.control_answers |= {"/engine/pause": (200, said), "/engine/continue": (200, said)}
     async with running(server) as server_url, running(engine) as engine_url:
-        fleet = EngineFleet(
-            [engine_url], client=client, clock=SystemClock(), mode=PauseMode.IN_PLACE, session_servers=[server_url]
-        )
+        fleet = EngineFleet([engine_url], client=client, mode=PauseMode.IN_PLACE, session_servers=[server_url])
         await fleet.update_from_disk("/weights", "8")
     assert action[0] == "server/engine/pause"
     assert action[-1] == "server/engine/continue"
@@ -181,7 +228,7 @@ async def test_turns_in_flight_end_as_the_mode_says(
     async with running(engine) as url:
         turns = [asyncio.create_task(SglangEngine(url, client).generate(make_request())) for _ in range(8)]
         await engine.wait_for_generations(8)
-        fleet = EngineFleet([url], client=client, clock=SystemClock(), mode=mode)
+        fleet = EngineFleet([url], client=client, mode=mode)
         await fleet.update_from_disk("/weights", "8")
         release.set()
         replies = await asyncio.gather(*turns)
@@ -224,7 +271,7 @@ async def test_turns_in_flight_on_vllm_end_as_the_mode_says(
         wire = VllmEngine(url, client, lambda request, ids: {"role": "assistant", "content": ""})
         turns = [asyncio.create_task(wire.generate(make_request())) for _ in range(4)]
         await engine.wait_for_generations(4)
-        await EngineFleet([url], client=client, clock=SystemClock(), mode=mode).update_from_disk("/weights", "8")
+        await EngineFleet([url], client=client, mode=mode).update_from_disk("/weights", "8")
         release.set()
         replies = await asyncio.gather(*turns)
     assert {(reply.finish_reason, reply.weight_version) for reply in replies} == {(finish, version)}

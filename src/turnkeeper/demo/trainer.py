@@ -11,7 +11,6 @@ from pathlib import Path
 import orjson
 
 from turnkeeper.choices import PauseMode
-from turnkeeper.clock import SystemClock
 from turnkeeper.demo.stack import Stack
 from turnkeeper.engines import EngineClient
 from turnkeeper.fleet import EngineFleet, UpdateResult
@@ -57,7 +56,6 @@ class DemoTrainer:
             fleet = EngineFleet(
                 self._stack.engine_urls,
                 client=client,
-                clock=SystemClock(),
                 mode=self._mode,
                 session_servers=(self._stack.server_url,),
             )

@@ -17,16 +17,21 @@ engines read them from disk, or the caller moves them while the fleet is paused.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from enum import StrEnum
+from os import PathLike
+from typing import Self, TypeVar
 
 from turnkeeper.choices import EngineKind, PauseMode
-from turnkeeper.clock import Clock
-from turnkeeper.engines.control import ControlAction, ControlCall
+from turnkeeper.client import SessionClient
+from turnkeeper.clock import Clock, SystemClock
+from turnkeeper.engines.control import ControlAction
 from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.errors import ConfigError, EngineError
+from turnkeeper.errors import ConfigError, EngineError, TurnkeeperError
 from turnkeeper.fleet.controller import EngineController
-from turnkeeper.jsontypes import JsonObject
+
+Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def check_deployment(mode: PauseMode, *, is_colocated: bool) -> None:
@@ -55,51 +60,93 @@ class UpdateResult:
 
 
 class EngineFleet:
-    """The engines of a training run, which are updated together. Each is called directly, never through a router."""
+    """The engines of a training run, which are updated together. Each is called directly, never through a router.
+
+    ::
+
+        async with EngineFleet(engine_urls, mode="in_place", session_servers=server_urls) as fleet:
+            await fleet.update_from_disk("/shared/step-8", "8")
+
+            async with fleet.paused("9"):
+                ...  # move the weights another way
+
+    ``async with`` closes the fleet's connections at the end of the block.
+    """
 
     def __init__(
         self,
         urls: Sequence[str],
         *,
-        client: EngineClient,
-        clock: Clock,
-        mode: PauseMode,
-        kind: EngineKind = EngineKind.AUTO,
+        mode: PauseMode | str,
+        kind: EngineKind | str = EngineKind.AUTO,
         is_colocated: bool = False,
         session_servers: Sequence[str] = (),
+        api_key: str | None = None,
+        engine_api_key: str | None = None,
         timeout_s: float = 600.0,
         idle_timeout_s: float = 60.0,
+        client: EngineClient | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Update these engines.
 
         Args:
             urls: each engine's own address.
-            client: makes the calls; the caller closes it.
-            clock: for waits and times.
-            mode: the treatment of running turns in an update.
-            kind: the kind of the engines; auto detects that of each engine once.
+            mode: the treatment of running turns in an update: ``abort``, ``retract`` or ``in_place``.
+            kind: the kind of the engines, ``sglang`` or ``vllm``; ``auto`` detects that of each engine once.
             is_colocated: True if the engines share their accelerators with the trainer.
-            session_servers: addresses of session servers, whose new turns wait while the engines are paused.
+            session_servers: addresses of session servers, of each of their workers, whose new turns wait while the
+                engines are paused.
+            api_key: the admin's key of the session servers, where they have keys.
+            engine_api_key: the key of the engines, where they have one.
             timeout_s: the longest that one control call may take.
             idle_timeout_s: the longest that an engine may take to become idle.
+            client: makes the calls to engines, and is closed by the caller; None for one of the fleet's own.
+            clock: for waits and times; None for the machine's.
 
         Raises:
-            ConfigError: there is no engine, or the mode cannot work in this deployment.
+            ConfigError: there is no engine, a word is none of the choices, or the mode cannot work in this deployment.
         """
-        if not urls:
-            raise ConfigError("a fleet has at least one engine", hint="give the engines' own URLs, not the router's")
-        check_deployment(mode, is_colocated=is_colocated)
+        if not urls or isinstance(urls, str):
+            raise ConfigError(
+                f"the addresses of engines are expected as a list, got {urls!r}",
+                hint="give the engines' own URLs, not the router's",
+            )
         self.urls = tuple(url.rstrip("/") for url in urls)
-        self.mode = mode
+        self.mode = _choose(PauseMode, mode, "mode")
         self.is_colocated = is_colocated
+        check_deployment(self.mode, is_colocated=is_colocated)
+        self._clock = clock or SystemClock()
+        engines = EngineClient(api_key=engine_api_key) if client is None else client
+        self._own_client = engines if client is None else None
         self._controller = EngineController(
-            client, clock, kind=kind, timeout_s=timeout_s, idle_timeout_s=idle_timeout_s
+            engines,
+            self._clock,
+            kind=_choose(EngineKind, kind, "kind"),
+            timeout_s=timeout_s,
+            idle_timeout_s=idle_timeout_s,
         )
-        self._servers = tuple(url.rstrip("/") for url in session_servers)
-        self._clock = clock
+        self._servers = SessionClient(session_servers, api_key=api_key) if session_servers else None
+
+    async def __aenter__(self) -> Self:
+        """Return the fleet."""
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close the fleet's own connections."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the fleet's own connections; a client that it was given stays open."""
+        if self._own_client is not None:
+            await self._own_client.close()
+
+    def __repr__(self) -> str:
+        """The engines and the mode."""
+        return f"<EngineFleet of {len(self.urls)}, {self.mode}: {' '.join(self.urls)}>"
 
     async def update_from_disk(
-        self, model_path: str, version: str, *, train: Callable[[], Awaitable[None]] | None = None
+        self, model_path: str | PathLike[str], version: str | int, *, train: Callable[[], Awaitable[None]] | None = None
     ) -> UpdateResult:
         """Update all engines to the weights in a folder.
 
@@ -110,12 +157,12 @@ class EngineFleet:
 
         Raises:
             EngineError: an engine refused or was not reached; the message names its URL. If that happened while
-            pausing,
-                the engines continue as they were. Later they stay paused, since some may hold the new weights: mend
-                the fault and update again, or call `resume`.
+                pausing, the engines continue as they were. Later they stay paused, since some may hold the new weights:
+                mend the fault and update again, or call `resume`.
+            TurnkeeperError: a session server refused or was not reached.
             ConfigError: the engines are colocated and of a kind that cannot release memory; nothing was done.
         """
-        began = self._clock.now()
+        began, label, folder = self._clock.now(), str(version), str(model_path)
         if self.is_colocated:
             for url in self.urls:
                 (await self._controller.find_wire(url)).plan_release()  # refused before anything is paused
@@ -126,39 +173,56 @@ class EngineFleet:
             await train()
         if self.is_colocated:
             await self._send_all(lambda wire: wire.plan_reclaim())
-        await self._send_all(lambda wire: wire.plan_disk_update(self.mode, model_path=model_path, version=version))
+        await self._send_all(lambda wire: wire.plan_disk_update(self.mode, model_path=folder, version=label))
         await self.resume()
-        return UpdateResult(version=version, mode=self.mode, engines=len(self.urls), paused_s=self._clock.now() - began)
+        return UpdateResult(version=label, mode=self.mode, engines=len(self.urls), paused_s=self._clock.now() - began)
 
     @asynccontextmanager
-    async def paused(self, version: str) -> AsyncGenerator[None]:
+    async def paused(self, version: str | int) -> AsyncGenerator[None]:
         """Pause the engines for a block that moves the weights; then publish the version label and continue.
 
-        When the block raises, no label is published and the engines stay paused.
+        When the block raises, no label is published and the engines stay paused: some may hold a part of the weights.
+        Move them again, or call `resume`.
+
+        Args:
+            version: the label of the weights that the block moves.
         """
         await self.pause()
         yield
-        await self._send_all(lambda wire: wire.plan_version(version))
+        await self._send_all(lambda wire: wire.plan_version(str(version)))
         await self.resume()
 
     async def pause(self) -> None:
-        """Hold new turns back and pause every engine; after a failure engines and turns continue as before."""
+        """Hold new turns back and pause every engine; after a failure engines and turns continue as before.
+
+        Raises:
+            EngineError: an engine refused or was not reached; the message names its URL.
+            TurnkeeperError: a session server refused or was not reached.
+        """
+        if self._servers is not None:
+            await self._servers.pause(self.mode)
         try:
-            await self._post_servers("/engine/pause", {"mode": str(self.mode), "forward": False})
             await self._send_all(lambda wire: wire.plan_pause(self.mode))
             await self._send_all(lambda wire: wire.plan_flush(self.mode))
         except EngineError:
             await self._send_each(lambda wire: wire.plan_continue())
-            await asyncio.gather(self._post_servers("/engine/continue", {"forward": False}), return_exceptions=True)
+            with suppress(TurnkeeperError):
+                await self._resume_servers()
             raise
 
     async def resume(self) -> None:
-        """Continue every engine, then let new turns through."""
-        await self._send_all(lambda wire: wire.plan_continue())
-        await self._post_servers("/engine/continue", {"forward": False})
+        """Continue every engine, then let new turns through.
 
-    async def _post_servers(self, path: str, body: JsonObject) -> None:
-        await asyncio.gather(*(self._controller.post(url, ControlCall(path=path, body=body)) for url in self._servers))
+        Raises:
+            EngineError: an engine refused or was not reached; turns still wait.
+            TurnkeeperError: a session server refused or was not reached.
+        """
+        await self._send_all(lambda wire: wire.plan_continue())
+        await self._resume_servers()
+
+    async def _resume_servers(self) -> None:
+        if self._servers is not None:
+            await self._servers.resume()
 
     async def _send_all(self, action: ControlAction) -> None:
         """Make the calls of an action on all engines at once, and raise after all have answered."""
@@ -176,3 +240,11 @@ class EngineFleet:
     async def _send_each(self, action: ControlAction) -> list[BaseException | None]:
         """Make the calls of an action on all engines at once, and return each one's failure, or None."""
         return await asyncio.gather(*(self._controller.send(url, action) for url in self.urls), return_exceptions=True)
+
+
+def _choose(choices: type[Choice], given: str, name: str) -> Choice:
+    """Read one of the words of a choice."""
+    try:
+        return choices(given)
+    except ValueError:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {given!r}") from None
