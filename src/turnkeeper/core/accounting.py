@@ -107,7 +107,8 @@ def _add_counts(left: Mapping[Reason, int], right: Mapping[Reason, int]) -> Mapp
 
 
 def drop_tokens(reason: DropReason, sampled_tokens: int | None) -> Ledger:
-    """The entry of tokens that were sampled for nothing; None counts a call of which nobody knows the tokens."""
+    """Build the ledger entry of tokens that were sampled for nothing; None counts a call whose number of tokens is
+    unknown."""
     if sampled_tokens is None:
         return Ledger(calls={reason: 1})
     return Ledger(sampled=sampled_tokens, dropped={reason: sampled_tokens} if sampled_tokens else {})

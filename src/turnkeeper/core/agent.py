@@ -34,7 +34,7 @@ They are kept with a turn for its label."""
 
 
 def find_sub_agent(headers: Mapping[str, str]) -> str | None:
-    """The id under which a sub-agent speaks; None for a main agent, or where no header tells.
+    """Find the id of the sub-agent that speaks; None for a main agent, and where no header tells.
 
     Args:
         headers: a request's, names in lower case.

@@ -78,7 +78,8 @@ class UsedIds:
         self._sampled_of.update(turn.completion.sampled_ids)
 
     def restore(self, message: Message) -> Message:
-        """The message under the ids that the engine sampled: its calls' own, and that of the call a result answers."""
+        """Return a message under the ids that the engine sampled: those of its calls, and that of the call which a
+        result answers."""
         restored: JsonObject = {}
         answered = message.get("tool_call_id")
         if self._find_sampled(answered) is not None:
@@ -120,10 +121,10 @@ class HeldIds:
 
 
 def list_ids(messages: Iterable[NormalMessage]) -> Iterable[str]:
-    """Every call id that the messages name."""
+    """List every call id that the messages name."""
     return (call_id for message in messages for call_id in message.call_ids)
 
 
 def list_renames(accepted: Iterable[Difference]) -> Iterable[str]:
-    """The names that a client gave to calls of this session, where a matcher accepted other names than ours."""
+    """List the names that a client gave to calls of this session, where a matcher accepted other names than ours."""
     return (each.replayed for each in accepted if each.kind is DifferenceKind.CALL_ID)

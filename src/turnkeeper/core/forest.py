@@ -36,7 +36,7 @@ class Forest:
         self._rewrites: defaultdict[TurnId, dict[str, Rewrite | None]] = defaultdict(dict)
 
     def __len__(self) -> int:
-        """The number of turns."""
+        """Count the turns."""
         return len(self._turns)
 
     @property
@@ -50,21 +50,21 @@ class Forest:
         return self._turns[-1] if self._turns else None
 
     def get(self, turn_id: TurnId) -> Turn:
-        """The turn of that id; IndexError where there is none."""
+        """Return the turn of this id; raise IndexError where there is none."""
         if turn_id < 0:
             raise IndexError(f"there is no turn {turn_id}")
         return self._turns[turn_id]
 
     def children(self, turn_id: TurnId | None) -> tuple[TurnId, ...]:
-        """The turns that extend it, in commit order; the roots for None."""
+        """Return the turns that extend a turn, in commit order; the roots for None."""
         return tuple(self._children.get(turn_id, ()))
 
     def leaves(self) -> tuple[TurnId, ...]:
-        """The turns without children, in commit order."""
+        """List the turns without children, in commit order."""
         return tuple(turn.id for turn in self._turns if turn.id not in self._children)
 
     def path(self, turn_id: TurnId | None) -> tuple[Turn, ...]:
-        """The turns from its root to it; nothing for None."""
+        """Return the turns from the root to a turn; none for None."""
         path: list[Turn] = []
         while turn_id is not None:
             turn = self.get(turn_id)
@@ -78,11 +78,13 @@ class Forest:
         return tuple(message for turn in path for message in (*turn.messages, turn.completion.message))
 
     def engine_messages(self, turn_id: TurnId | None) -> tuple[Message, ...]:
-        """The messages of its path as engine and renderer are told them: with the call ids that were sampled."""
+        """List the messages of a turn's path as the engine and the renderer are told them: with the call ids that were
+        sampled."""
         return tuple(message for turn in self.path(turn_id) for message in self._told[turn.id])
 
     def path_ids(self, turn_id: TurnId) -> TokenIds:
-        """Shape [path_tokens]: the ids of its path, completion included. Joined once, then only appended to."""
+        """Return the ids of a turn's path, shape [path_tokens], completion included. They are joined once and then only
+        appended to."""
         missing: list[Turn] = []
         above: TurnId | None = turn_id
         while above is not None and self._path_ids.find(above) is None:
@@ -100,16 +102,17 @@ class Forest:
         return self._path_ids.size_bytes
 
     def segment(self, turn_id: TurnId) -> tuple[NormalMessage, ...]:
-        """What the turn adds to its path as the matchers see it: its messages, then its completion's. Call ids are
-        those that the agent was shown."""
+        """Return what a turn adds to its path as the matchers see it: its messages, then that of its completion. Call
+        ids are those that the agent was shown."""
         return self._segments[turn_id]
 
     def asking(self, turn_id: TurnId) -> bytes:
-        """A digest of what the turn asks of its parent, and for which agent: equal digests ask the same."""
+        """Return a digest of what a turn asks of its parent, and for which agent. Turns of equal digests ask for the
+        same."""
         return self._askings[turn_id]
 
     def reply_forms(self, turn_id: TurnId) -> Collection[str]:
-        """The forms in which the turns that go on from a reply brought it, the stored one as an empty text."""
+        """Return the forms in which later turns brought back the reply of a turn; the stored form is an empty text."""
         return self._rewrites.get(turn_id, {}).keys()
 
     def rewritten(self, turn_id: TurnId) -> tuple[RewriteKind, ...]:
@@ -119,8 +122,8 @@ class Forest:
         return tuple(kind for kind in RewriteKind if kind in found) if found else ()
 
     def label(self, turn_id: TurnId) -> Label:
-        """What it is among its siblings: superseded before parallel, before root, branch and extension. Found without
-        looking at each of them."""
+        """Find the label of a turn among its siblings: superseded before parallel, before root, branch and extension.
+        The siblings are not looked at one by one."""
         turn = self.get(turn_id)
         asking = turn.parent, self._askings[turn_id]
         twins = self._twins[asking]

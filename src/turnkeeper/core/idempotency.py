@@ -108,7 +108,7 @@ def decide(
     at: float,
     replay_window_s: float,
 ) -> Decision:
-    """Say what becomes of a request.
+    """Decide whether a request joins a call in flight, gets a stored reply, or is sampled.
 
     Args:
         digest: the request's.
@@ -136,12 +136,12 @@ def decide(
 
 
 def _join(calls: Iterable[RunningCall]) -> Decision | None:
-    """The call that fewest have joined; of those the oldest."""
+    """Join the call that the fewest requests have joined; of several the oldest."""
     call = min(calls, key=lambda call: (call.joined, call.number), default=None)
     return None if call is None else Decision(answer=Answer.JOIN, number=call.number)
 
 
 def _replay(replies: Iterable[StoredReply]) -> Decision | None:
-    """The newest reply."""
+    """Replay the newest of the replies."""
     reply = max(replies, key=lambda reply: reply.turn_id, default=None)
     return None if reply is None else Decision(answer=Answer.REPLAY, turn_id=reply.turn_id)

@@ -9,7 +9,7 @@ MAX_TRIM = 1
 
 
 def check_turn(pending: PendingTurn, prompt: Prompt, completion: Completion) -> None:
-    """The prompt goes on from the parent's path, and the rows cover what the turn adds, or its whole path.
+    """Check that a prompt continues its parent's path, and that the rows cover what the turn adds, or its whole path.
 
     Raises:
         TokenIntegrityError: it does not; nothing may be recorded.

@@ -54,7 +54,7 @@ class PathIds:
         return sum(buffers.values())
 
     def find(self, turn_id: TurnId) -> TokenIds | None:
-        """The whole path's ids where they are held joined."""
+        """Find the ids of a turn's whole path; None where they are not held joined."""
         place = self._places.get(turn_id)
         if place is None:
             return None
@@ -62,7 +62,8 @@ class PathIds:
         return place.view()
 
     def extend(self, parent: TurnId | None, trim: int, pieces: tuple[TokenIds, ...], turn_id: TurnId) -> None:
-        """Hold the path of a turn whose parent's path is held (or that has none): less ``trim`` ids, plus pieces."""
+        """Join the path of a turn: that of its parent, which is held or missing, without its last ``trim`` ids, and the
+        pieces behind it."""
         known = None if parent is None else self._places[parent]
         start = 0 if known is None else known.length - trim
         length = start + sum(len(piece) for piece in pieces)

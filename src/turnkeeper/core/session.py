@@ -80,7 +80,7 @@ class Session:
     def open(
         cls, policy: HistoryPolicy, *, matcher: Matcher = TOLERANT, turn_limit: int | None = None, at: float = 0.0
     ) -> "Session":
-        """A session without turns.
+        """Open a session without turns.
 
         Args:
             policy: how its history is read.
@@ -124,7 +124,7 @@ class Session:
         return len(self._open)
 
     def live_leaves(self) -> tuple[TurnId, ...]:
-        """The leaves that are candidates for samples: one under linear, all under tree."""
+        """List the leaves that are candidates for samples: one under linear, all under tree."""
         return self.policy.live_leaves(self.forest)
 
     def is_delivered(self, turn_id: TurnId) -> bool:
@@ -199,7 +199,8 @@ class Session:
         return turn
 
     def prepare(self, pending: PendingTurn, *, prompt: Prompt, completion: Completion, at: float) -> Turn:
-        """The turn that ``append`` would add now, checked; nothing changes, so that it can be stored first.
+        """Build and check the turn that ``append`` would add now. Nothing changes, so that the turn can be stored
+        first.
 
         The turn has the next id of the session: no other turn may be appended between the two.
 
@@ -269,7 +270,7 @@ class Session:
         self._held_ids.release(pending.number)
 
     def _find_attach(self, query: Query) -> Attach:
-        """Where it attaches: a query that is asked about twice while the forest stands still is searched for once."""
+        """Find where a query attaches. A query that comes twice while no turn is added is searched for once."""
         last = self._last_search
         if last is None or last.query is not query or last.turns != len(self.forest):
             attach = find_attach(self.forest, query, self.matcher, same_context=self._same_context)
@@ -361,7 +362,7 @@ class Session:
 
 
 def fold(events: Iterable[Event], *, matcher: Matcher | None = None) -> Session:
-    """The session that the events tell of, with nothing in flight.
+    """Build the session that a list of events describes, with nothing in flight.
 
     Args:
         events: a session's events from its first on.

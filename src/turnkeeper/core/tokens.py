@@ -22,7 +22,7 @@ class Span:
     stop: int
 
     def __post_init__(self) -> None:
-        """A span does not run backwards."""
+        """Check that the span does not run backwards."""
         if not 0 <= self.start <= self.stop:
             raise ValueError(f"a span needs 0 <= start <= stop, got {self.start}..{self.stop}")
 
@@ -32,7 +32,7 @@ class Span:
 
 
 def freeze_ids(ids: Iterable[int] | TokenIds) -> TokenIds:
-    """A read-only int32 copy.
+    """Return a read-only copy of token ids, int32.
 
     Raises:
         ValueError: an id is negative, is not whole, or does not fit 32 bits.
@@ -50,7 +50,7 @@ def freeze_ids(ids: Iterable[int] | TokenIds) -> TokenIds:
 
 
 def join_ids(pieces: Sequence[TokenIds]) -> TokenIds:
-    """The pieces one after the other, as one read-only array."""
+    """Join pieces one after the other into one read-only array."""
     joined = np.concatenate(pieces) if pieces else NO_TOKENS.copy()
     joined = joined.astype(np.int32, copy=False)
     joined.setflags(write=False)
@@ -58,7 +58,7 @@ def join_ids(pieces: Sequence[TokenIds]) -> TokenIds:
 
 
 def count_common_prefix(left: TokenIds, right: TokenIds) -> int:
-    """The number of leading ids that both share."""
+    """Count the leading ids that two arrays share."""
     size = min(len(left), len(right))
     differing = np.flatnonzero(left[:size] != right[:size])
     return int(differing[0]) if differing.size else size

@@ -29,7 +29,8 @@ TopLogprobs: TypeAlias = tuple[tuple[tuple[int, float], ...], ...]
 
 
 class FinishReason(StrEnum):
-    """Why a completion ended. An aborted one is never recorded, so abort is not among them."""
+    """The reason why a completion ended. An aborted generation is never recorded, so that abort is not among the
+    reasons."""
 
     STOP = "stop"
     """A stop token or stop string was sampled."""
@@ -43,7 +44,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSpan:
-    """Completion tokens start..stop were sampled under one weight version."""
+    """The run of completion tokens, start..stop, that were sampled under one weight version."""
 
     version: str | None
     """The engine's label; None where nobody knows, which is never replaced by a guess."""
@@ -161,7 +162,7 @@ class Completion:
     """Unix seconds when the engine's reply was complete."""
 
     def __post_init__(self) -> None:
-        """Parallel lists are equally long, logprobs are finite, versions cover every token."""
+        """Check that parallel lists are equally long, that logprobs are finite, and that versions cover every token."""
         if len(self.logprobs) != len(self.ids):
             raise ValueError(f"{len(self.ids)} ids but {len(self.logprobs)} logprobs")
         if not np.isfinite(self.logprobs).all():

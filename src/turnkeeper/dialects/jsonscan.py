@@ -47,7 +47,7 @@ def scan_json(body: bytes) -> JsonShape:
 
 
 def _iter_outside(body: bytes) -> Iterator[NDArray[np.uint8]]:
-    """The bytes outside of strings, block by block."""
+    """Yield the bytes outside of strings, block by block."""
     is_inside, is_escaped = False, False
     for start in range(0, len(body), BLOCK_BYTES):
         block = np.frombuffer(body, dtype=np.uint8, count=min(BLOCK_BYTES, len(body) - start), offset=start)

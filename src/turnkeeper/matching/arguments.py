@@ -132,7 +132,8 @@ def _spell(value: Any) -> str:
 
 
 def _spell_number(value: Decimal) -> str:
-    """Sign, digits and exponent, without zeros at the end: ``1.0``, ``1`` and ``10e-1`` are ``1e0``."""
+    """Spell a number by its sign, digits and exponent, without zeros at the end: ``1.0``, ``1`` and ``10e-1`` are
+    ``1e0``."""
     if not value:
         return "0"
     sign, digits, exponent = value.as_tuple()

@@ -59,7 +59,7 @@ class Difference:
     """The index of the message in the request; -1 while it is not set."""
 
     def at(self, index: int) -> "Difference":
-        """This difference, placed at a message of the request."""
+        """Return this difference, placed at a message of the request."""
         return replace(self, index=index)
 
     def describe(self) -> str:
@@ -78,13 +78,13 @@ class Difference:
 
 
 def differ(kind: DifferenceKind, field: str, stored: str, replayed: str) -> Difference:
-    """A difference between two values, which are cut to what a record keeps."""
+    """Describe a difference between two values, which are cut to what a record keeps."""
     start = max(0, count_common_prefix(stored, replayed) - EXCERPT_CHARS // 4)
     return Difference(kind=kind, field=field, stored=_cut(stored, start), replayed=_cut(replayed, start))
 
 
 def list_differences(stored: NormalMessage, replayed: NormalMessage) -> tuple[Difference, ...]:
-    """Every field in which the two differ, in reading order; nothing for equal messages."""
+    """List the fields in which two messages differ, in reading order; none for equal messages."""
     return () if replayed.equals(stored) else stored.recall(_find_differences, replayed)
 
 

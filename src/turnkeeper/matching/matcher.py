@@ -20,7 +20,8 @@ from turnkeeper.matching.reply import DEFAULT_RULES, ReplyRules, Rewrite, find_r
 
 
 class IdPairs:
-    """Which replayed call id stands for which stored one along a path: one name for one name, or a conflict.
+    """The pairs of a stored and a replayed call id along a path: one id stands for one id, and anything else is a
+    conflict.
 
     A search that walks a tree takes a ``mark`` on its way down and goes back to it with ``undo``.
     """
@@ -57,7 +58,7 @@ class IdPairs:
         return True
 
     def mark(self) -> int:
-        """A point to which ``undo`` can return."""
+        """Return a point to which ``undo`` can return."""
         return len(self._trail)
 
     def undo(self, mark: int) -> None:
@@ -138,13 +139,13 @@ class FieldMatcher:
     """True when renamed call ids must be renamed consistently along the path."""
 
     def __post_init__(self) -> None:
-        """Work out once what every message asks."""
+        """Work out the facts that the comparison of every message needs."""
         binds_ids = DifferenceKind.CALL_ID in self.accepted
         object.__setattr__(self, "binds_ids", binds_ids)
         object.__setattr__(self, "checks_links", binds_ids and DifferenceKind.CALL_LINK not in self.accepted)
 
     def match(self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Match:
-        """Equal as a whole; else field by field."""
+        """Compare two messages as a whole, and field by field where they are not equal."""
         return self._judge(stored, replayed, list_differences(stored, replayed), pairs)
 
     def match_reply(
@@ -203,7 +204,7 @@ class FieldMatcher:
 
 
 def _bind_ids(stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs) -> Difference | None:
-    """Bind the ids of two messages as far as both have calls; the first conflict, where there is one."""
+    """Bind the ids of two messages as far as both have calls; return the first conflict, where there is one."""
     for old, new in zip(stored.calls, replayed.calls, strict=False):
         if not pairs.bind(old.id, new.id):
             return differ(DifferenceKind.CALL_LINK, "tool_calls", old.id, new.id)
@@ -269,7 +270,7 @@ class ImportedMatcher:
     def match_reply(
         self, stored: NormalMessage, replayed: NormalMessage, pairs: IdPairs, forms: Collection[str]
     ) -> Match:
-        """Ask the function: it alone decides."""
+        """Ask the function, which alone decides."""
         return self.match(stored, replayed, pairs)
 
 
@@ -277,7 +278,8 @@ _UNEXPLAINED = differ(DifferenceKind.OTHER, "message", "", "")
 
 
 def list_looser(matcher: Matcher) -> Iterator[tuple[str, Matcher]]:
-    """The settings that accept more than this matcher does, nearest first, each with the matcher that it makes."""
+    """Yield the settings that accept more than this matcher does, nearest first, each with the matcher that it
+    makes."""
     names, rules = list(MATCHERS), matcher.replies
     if isinstance(matcher, FieldMatcher) and matcher.accepted_by_ids:
         choices = list(OnRewrittenCalls)
@@ -289,7 +291,7 @@ def list_looser(matcher: Matcher) -> Iterator[tuple[str, Matcher]]:
 
 
 def load_matcher(selector: str, replies: ReplyRules = DEFAULT_RULES) -> Matcher:
-    """The matcher of that name, or the function at that import path (``package.module.function``).
+    """Load the matcher of this name, or the function at this import path (``package.module.function``).
 
     Args:
         selector: what ``--session-message-matcher`` says.

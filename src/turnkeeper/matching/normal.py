@@ -71,7 +71,8 @@ class NormalMessage:
         return is_equal
 
     def recall(self, work: Callable[["NormalMessage", "NormalMessage"], T], replayed: "NormalMessage") -> T:
-        """What a pure function says of this stored message and a replayed one, worked out once for a form.
+        """Return what a pure function says of this stored message and a replayed one; it is worked out once for each
+        form of the replay.
 
         Clients bring a message in the same form with every request: of a history only what is new costs anything.
         """
@@ -166,7 +167,7 @@ def _read_call(call: Any) -> NormalCall:
 
 
 def _digest(of: NormalMessage) -> bytes:
-    """Over all fields, each behind its length: no two messages spell the same text."""
+    """Digest all fields, each behind its length, so that no two messages spell the same text."""
     sizes = f"{len(of.role)} {len(of.content)} {len(of.reasoning)} {len(of.result_of)}"
     text = f"{sizes} {of.role}{of.content}{of.reasoning}{of.result_of}"
     for part in of.media:

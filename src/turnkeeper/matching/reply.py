@@ -53,7 +53,7 @@ def find_rewrite(stored: NormalMessage, replayed: NormalMessage) -> Rewrite:
 
 
 def undress(stored: NormalMessage, replayed: NormalMessage, tags: tuple[str, str]) -> NormalMessage | None:
-    """The replayed reply with the reasoning taken out of its content; None unless that is the stored reasoning.
+    """Return the replayed reply with the reasoning taken out of its content; None unless that is the stored reasoning.
 
     ::
 
@@ -74,7 +74,7 @@ def undress(stored: NormalMessage, replayed: NormalMessage, tags: tuple[str, str
 
 
 def _digest_form(content: str, arguments: Iterable[str]) -> str:
-    """Equal for replies that say the same, whatever their spelling; each part stands behind its length."""
+    """Digest what a reply says, whatever its spelling; each part stands behind its length."""
     parts = (content.strip(), *map(spell_arguments, arguments))
     text = "".join(f"{len(part)} {part}" for part in parts)
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -65,7 +65,7 @@ def narrow_rows(experts_RLK: NDArray[Any], out_RLK: NDArray[np.unsignedinteger],
 
 
 def _find_stray(experts_RLK: NDArray[Any], shape: RoutingShape) -> BadRow | None:
-    """The first row with an id outside 0..experts-1."""
+    """Find the first row with an id outside 0..experts-1."""
     if not experts_RLK.size:
         return None
     # Seen as unsigned, a negative id is a huge one: one pass finds both.
@@ -79,7 +79,7 @@ def _find_stray(experts_RLK: NDArray[Any], shape: RoutingShape) -> BadRow | None
 
 
 def find_repeated(experts_RLK: NDArray[np.unsignedinteger]) -> BadRow | None:
-    """The first row that chooses an expert twice, or row 0 when no layer was captured at all.
+    """Find the first row that chooses an expert twice, or row 0 when no layer was captured at all.
 
     A layer that is zero in every row given has no experts (a dense layer): its repetitions are right.
     """

@@ -50,7 +50,7 @@ class OpenPayload:
     """All rows, where the payload is a file with a shape of its own."""
 
     def iter_blocks(self) -> Iterator[NDArray[Any]]:
-        """The rows in order, shape [some, layers, topk]; whole numbers of any dtype."""
+        """Yield the rows in order, shape [some, layers, topk]; whole numbers of any dtype."""
         unit = self.shape.row_ids
         if self.array is None:
             for ids in self.ids.iter_units(unit):

@@ -67,7 +67,8 @@ def _count(ours_RLK: NDArray[np.unsignedinteger], theirs_RLK: NDArray[Any]) -> i
 
 
 def _is_equal(ours_RLK: NDArray[np.unsignedinteger], theirs_RLK: NDArray[Any]) -> bool:
-    """Compared eight bytes at a time where the rows allow it: the answer takes an eighth of the memory."""
+    """Return True when two arrays are equal. Where the rows allow it, they are compared eight bytes at a time, which
+    takes an eighth of the memory."""
     row_bytes = ours_RLK.itemsize * ours_RLK[0].size
     if ours_RLK.dtype == theirs_RLK.dtype and row_bytes % 8 == 0:
         return np.array_equal(_view_words(ours_RLK), _view_words(theirs_RLK))

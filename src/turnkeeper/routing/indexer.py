@@ -39,7 +39,7 @@ def keep_added(payload_RLK: NDArray[np.int32], held: Sequence[NDArray[np.int32]]
 
 
 def list_pieces(kept: Sequence[NDArray[np.int32] | None], path_tokens: Sequence[int]) -> tuple[NDArray[np.int32], ...]:
-    """The rows of a path, in pieces.
+    """List the rows of a path in pieces.
 
     Args:
         kept: what each turn of the path keeps, from the root.

@@ -41,7 +41,7 @@ class PackedIds:
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with an empty text."""
         self.characters = 0
         self.size_bytes = 0
         """The number of bytes that the text stands for."""
@@ -91,7 +91,8 @@ class PackedIds:
         return taken
 
     def _complete_rest(self, view: memoryview) -> int:
-        """Decode what was left with what completes it: joining it to all of a chunk would copy the chunk."""
+        """Decode the rest of the chunk before, together with the characters that complete it. Only these are joined,
+        since joining it to all of a chunk would copy the chunk."""
         missing = _GROUP - len(self._rest)
         group = self._rest + bytes(view[:missing])
         if len(group) == _GROUP and self._decode(memoryview(group)):
@@ -108,7 +109,7 @@ class PackedIds:
             self._quoted += bytes(text[: _QUOTED - len(self._quoted)])
 
     def finish(self) -> None:
-        """The text is complete."""
+        """Take note that the text is complete, and decode what is left of it."""
         if self._rest and not self.error and not self._decode(memoryview(self._rest)):
             self.error = _explain(self._rest, is_padded=self._is_padded)
         self._rest = b""
@@ -140,7 +141,7 @@ class PackedIds:
         self._segments[-1].add(ids)
 
     def __len__(self) -> int:
-        """The length of the text in characters."""
+        """Return the length of the text in characters."""
         return self.characters
 
     @property
@@ -191,7 +192,7 @@ class _Segment:
 
 
 def _choose_dtype(ids: NDArray[np.int32]) -> np.dtype[Any]:
-    """The smallest dtype that holds them all; a negative one leaves them what they are."""
+    """Choose the smallest dtype that holds all ids; where one is negative, that is int32."""
     top = int(ids.view(np.uint32).max()) if len(ids) else 0  # seen as unsigned, a negative id is a huge one
     return _DTYPES[0] if top < 1 << 8 else _DTYPES[1] if top < 1 << 16 else _DTYPES[2]
 

@@ -155,7 +155,7 @@ def join_patches(patches: Sequence[Patch]) -> Patch:
 
 
 def assemble_rows(patches: Sequence[RoutingRows], path_tokens: Sequence[int]) -> RoutingRows:
-    """The whole rows of a path.
+    """Join the patches of a path to all of its rows.
 
     Args:
         patches: one for each turn from the root: its own patch, or all rows of its path (``RowsKept.LATEST``).

@@ -17,7 +17,7 @@ from turnkeeper.errors import TokenIntegrityError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsRequest:
-    """Which rows one engine call is asked for, and which of them are new."""
+    """The rows that one engine call is asked for, and which of them are new."""
 
     start_len: int | None
     """``routed_experts_start_len`` to send; None: the field is not sent, and the payload is whole."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 def choose_dtype(num_experts: int) -> np.dtype[np.unsignedinteger]:
-    """The smallest unsigned dtype that holds the ids of so many experts: uint8 up to 256, uint16 beyond."""
+    """Choose the smallest unsigned dtype that holds the ids of so many experts: uint8 up to 256, uint16 beyond."""
     if not 0 < num_experts <= 65536:
         raise ValueError(f"an expert count lies in 1..65536, got {num_experts}")
     return np.dtype(np.uint8 if num_experts <= 256 else np.uint16)
@@ -77,7 +77,7 @@ class RoutingRows:
         self.shape, self.dtype = shape, dtype
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Count the rows."""
         return self.shape[0]
 
     def __repr__(self) -> str:
@@ -123,7 +123,7 @@ class RoutingRows:
             self._read(self._start, out_RLK)
 
     def cut(self, start: int, stop: int) -> "RoutingRows":
-        """Rows start..stop of this run: a view, or a part of what is stored.
+        """Return the rows start..stop of this run, as a view or as a part of what is stored.
 
         Raises:
             ValueError: the range is not inside the run.
@@ -138,7 +138,8 @@ class RoutingRows:
         return RoutingRows.stored(self._read, shape=shape, dtype=self.dtype, start=self._start + start)
 
     def move(self, read: ReadRows) -> None:
-        """Let the ids go from memory, now that they are stored; ``read`` reads them back. The value does not change."""
+        """Give up the ids in memory, which are stored now; ``read`` reads them back. The value of the rows does not
+        change."""
         self._read, self._start = read, 0
         self._experts_RLK = None
 

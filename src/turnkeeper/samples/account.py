@@ -37,7 +37,7 @@ _MASK_RANKS = np.array([_RANK[_TRAINABLE], *(_RANK[reason] for reason in MASK_RE
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KeptSample:
-    """A sample that goes to the trainer, with its path and why its tokens are masked."""
+    """A sample that goes to the trainer, with its path and the reasons of its masked tokens."""
 
     assembled: AssembledPath
     sample: Sample
@@ -46,7 +46,7 @@ class KeptSample:
 
 
 def mark_reasons(finished: Iterable[tuple[AssembledPath, Sample]]) -> tuple[KeptSample, ...]:
-    """Say why each masked token is masked.
+    """Find the reason of each masked token.
 
     What the assembly masked keeps its reason. What a hook masked is ``shared_elsewhere`` where the same token trains
     in another sample, else ``hook``.

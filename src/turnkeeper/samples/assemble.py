@@ -47,7 +47,7 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MaskedPath:
-    """Which tokens of a path a sample keeps, and which of those carry loss."""
+    """The tokens of a path that a sample keeps, and those of them that carry loss."""
 
     stretches: tuple[Stretch, ...]
     """The whole path, laid out."""
@@ -158,7 +158,7 @@ def assemble_path(
 
 
 def encode_reason(reason: MaskReason) -> int:
-    """The code of a reason in arrays of reasons."""
+    """Return the code that stands for a reason in arrays of reasons."""
     return MASK_REASONS.index(reason) + 1
 
 
@@ -210,7 +210,7 @@ def _collect_rows(kept: Sequence[Stretch], rows: int) -> NDArray[np.integer[Any]
 
 
 def _find_bad_from(kept: Sequence[Stretch]) -> int | None:
-    """The first bad row of the path; a payload that replaced all earlier rows replaced their faults too."""
+    """Find the first bad row of the path. A payload that replaced all earlier rows replaced their faults as well."""
     bad: int | None = None
     for stretch in kept:
         completion = stretch.turn.completion
@@ -223,7 +223,7 @@ def _find_bad_from(kept: Sequence[Stretch]) -> int | None:
 
 
 def _collect_indexer(kept: Sequence[Stretch], rows: int) -> NDArray[np.int32] | None:
-    """The last kept turn's payload, which covers its whole path, put together again."""
+    """Join the indexer's rows of the kept turns, which together cover the whole path."""
     held = [stretch.turn.completion.indexer_rows for stretch in kept]
     pieces = list_pieces(held, [stretch.stop for stretch in kept])
     if pieces:

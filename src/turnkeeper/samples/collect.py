@@ -39,7 +39,7 @@ class CollectOptions:
 
     @classmethod
     def defaults(cls) -> "CollectOptions":
-        """The built-in hooks and no extras."""
+        """Take the built-in hooks and no extras."""
         return cls(hooks=load_hooks())
 
 
@@ -99,7 +99,7 @@ class Collection:
     """In commit order."""
 
     def encode(self) -> SamplesPayload:
-        """The reply."""
+        """Encode the reply to the collect request."""
         return encode_samples(
             self.samples,
             self.session_metadata,
@@ -213,7 +213,7 @@ def _tell_fate(ledger: Ledger) -> JsonObject:
 
 
 def _give_reward(sample: Sample, reward: Reward | None) -> Sample:
-    """The sample with the session's reward, unless it has one of its own."""
+    """Return the sample with the session's reward, unless it has a reward of its own."""
     return sample if sample.reward is not None else replace(sample, reward=reward)
 
 
@@ -223,7 +223,7 @@ def list_dropped(
     rollbacks: Mapping[TurnId, Rollback],
     empty: Container[TurnId],
 ) -> tuple[DroppedLeaf, ...]:
-    """The turns without children that end no sample: under linear those beside the live path too."""
+    """List the turns without children that end no sample; under linear those beside the live path are among them."""
     inside = {turn.parent for turn in view.turns}
     return tuple(
         DroppedLeaf(
@@ -239,7 +239,7 @@ def list_dropped(
 
 
 def _list_path_ids(assembled: AssembledPath) -> list[int]:
-    """The whole path, which the sample may be cut from."""
+    """List the ids of the whole path, of which the sample may keep less."""
     pieces = [
         piece
         for stretch in assembled.stretches
@@ -256,7 +256,7 @@ def _say_of_session(session_metadata: JsonObject, leaves: int) -> JsonObject:
 
 
 def _finish(kept: KeptSample, said: JsonObject) -> Sample:
-    """The sample that goes to the trainer: masks explained, and what is said of its session."""
+    """Finish the sample that goes to the trainer: explain its masks, and add what is said of its session."""
     own = {**kept.sample.metadata[OWN_KEY], "masked": describe_masked(kept.reasons_R), **said}
     return replace(kept.sample, metadata={**kept.sample.metadata, OWN_KEY: own})
 
@@ -268,7 +268,7 @@ def show_outcome(
     turn_ledgers: Sequence[Ledger],
     rewards: Mapping[str, Reward] | None = None,
 ) -> JsonObject:
-    """The session's metadata with what a collect found and was given, or would find.
+    """Return the session's metadata, together with what a collect found and was given, or would find.
 
     Each of ``turns`` gets ``tokens``: how many of its sampled tokens train, are masked and are dropped, and why.
     """

@@ -39,7 +39,7 @@ def describe_lifecycle(kept: Sequence[Stretch]) -> JsonObject | list[JsonObject]
 
 
 def describe_leaf(path: Sequence[Turn]) -> JsonObject:
-    """The key by which hooks and agents tell leaves apart."""
+    """Describe a leaf by the key with which hooks and agents tell leaves apart."""
     leaf = path[-1]
     return {
         "node_id": leaf.id,
@@ -81,7 +81,7 @@ def describe_masked(reasons_R: NDArray[np.uint8]) -> list[JsonObject]:
 
 
 def describe_tree(view: SessionView) -> JsonObject:
-    """The tables of a session's turns and leaves; a turn's number is its place in the commit order."""
+    """Describe a session's turns and leaves in two tables; the number of a turn is its place in the commit order."""
     nodes = [
         {
             "id": turn.id,
@@ -150,7 +150,7 @@ def _describe_turns(assembled: AssembledPath, view: SessionView, rewards: Mappin
 
 
 def _describe_versions(assembled: AssembledPath) -> list[JsonObject]:
-    """The weight version of every sampled token; neighbouring spans of one version and turn are one."""
+    """List the weight versions of the sampled tokens by span; neighbouring spans of one version and turn are joined."""
     versions: list[JsonObject] = []
     for at, stretch in enumerate(assembled.stretches[: assembled.cut.turns]):
         place = assembled.find_kept(at)

@@ -36,7 +36,7 @@ class Outcome:
 
     @classmethod
     def of(cls, collection: Collection) -> "Outcome":
-        """The outcome of a collect."""
+        """Take the outcome of a collect."""
         return cls(
             ledger=collection.ledger,
             dropped_leaves=collection.dropped_leaves,
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def forecast(view: SessionView, *, session_ledger: Ledger, options: CollectOptions, max_seq_len: int | None) -> Outcome:
-    """The outcome that a collect without metadata of its own would have now.
+    """Forecast the outcome that a collect without metadata of its own would have now.
 
     Args:
         view: the session as it stands.

@@ -39,12 +39,12 @@ class Rollback:
     """The turn that came in the leaf's place; None where the leaf was never delivered."""
 
     def to_json(self) -> JsonObject:
-        """The cause, and the turn where there is one."""
+        """Return the cause, and the turn that came in the leaf's place where there is one."""
         return {"cause": str(self.cause)} | ({} if self.by is None else {"by": int(self.by)})
 
 
 def find_rollbacks(view: SessionView) -> Mapping[TurnId, Rollback]:
-    """The leaves that were rolled back, each with the reason. Takes time linear in turns and opening messages."""
+    """Find the leaves that were rolled back, each with the reason. The time is linear in turns and opening messages."""
     continued = frozenset(turn.parent for turn in view.turns)
     received = frozenset(turn.id for turn in view.turns if turn.id in continued or turn.id not in view.undelivered)
     groups = tuple(_group_siblings(view))
@@ -64,7 +64,8 @@ def find_rollbacks(view: SessionView) -> Mapping[TurnId, Rollback]:
 
 
 def _group_siblings(view: SessionView) -> Iterator[Sequence[Turn]]:
-    """Turns that may take each other's place, in commit order: one parent and one agent; roots also ask the same."""
+    """Yield the groups of turns that may take each other's place, in commit order: turns of one parent and one agent;
+    roots must ask for the same as well."""
     groups: dict[tuple[TurnId | None, str | None, bytes], list[Turn]] = {}
     for turn in view.turns:
         asking = view.askings[turn.id] if turn.parent is None else b""

@@ -39,7 +39,7 @@ class SampleStatus(StrEnum):
     """A hook marked the sample as failed."""
 
     def __eq__(self, other: object) -> bool:
-        """By value, whichever enum the other belongs to."""
+        """Return True for an equal value, whichever enum the other belongs to."""
         return self.value == (other.value if isinstance(other, Enum) else other)
 
     def __hash__(self) -> int:
@@ -121,7 +121,7 @@ class Sample:
     """JSON-ready; arrays of whole numbers stand for lists. Everything of turnkeeper's own is under ``turnkeeper``."""
 
     def __post_init__(self) -> None:
-        """The parallel invariant: an ill-formed sample does not exist.
+        """Check that the lists are parallel, so that no ill-formed sample exists.
 
         Raises:
             AssemblyError: lengths differ.
@@ -161,7 +161,7 @@ class Sample:
         }
 
     def __repr__(self) -> str:
-        """The sample in a line, without its tokens."""
+        """Return the sample in a line, without its tokens."""
         trained = f"{int(self.loss_mask.sum())} of {self.response_length} response tokens trained"
         rows = "" if self.rollout_routed_experts is None else ", with routing rows"
         return f"<Sample {self.status}: {len(self.tokens)} tokens, {trained}, reward {self.reward}{rows}>"

@@ -82,7 +82,7 @@ def _unwrap(text: str) -> str:
 
 
 def _read_text(message: Message) -> str:
-    """The text of a message: its content, or the text parts of its content."""
+    """Return the text of a message: its content, or the text parts of its content."""
     content = message.get("content")
     if isinstance(content, str):
         return content

@@ -46,7 +46,7 @@ class SessionView:
     """True when the session evaluates the policy, so that nothing of it is trained."""
 
     def trace(self, leaf: TurnId) -> tuple[Turn, ...]:
-        """The path of a turn, root first."""
+        """Return the path of a turn, root first."""
         path: list[Turn] = []
         at: TurnId | None = leaf
         while at is not None:
@@ -100,7 +100,8 @@ def _is_trained(turn: Turn, train_models: Collection[str]) -> bool:
 
 
 def _find_ends(turns: Sequence[Turn], leaves: Sequence[TurnId], untrained: Collection[TurnId]) -> tuple[TurnId, ...]:
-    """The last trained turn of each path, but for those that stand on the path of another; in commit order."""
+    """Find the last trained turn of each path, in commit order; turns that stand on the path of another are left
+    out."""
     ends: set[TurnId] = set()
     for leaf in leaves:
         end: TurnId | None = leaf

@@ -154,7 +154,7 @@ class SampleBatch:
     """The reason why there is no sample; None when there is one."""
 
     def __repr__(self) -> str:
-        """The samples in a line."""
+        """Return the samples in a line."""
         return f"<SampleBatch of {len(self.samples)}: {self.empty_reason or list(self.samples)}>"
 
 
@@ -171,7 +171,7 @@ class _Tensor:
         return prod(self.values.shape) * self.dtype.itemsize
 
     def iter_chunks(self) -> Iterator[memoryview]:
-        """The values in wire form; without a copy where they have it already."""
+        """Yield the values in wire form; without a copy where they have it already."""
         flat = np.ascontiguousarray(self.values).reshape(-1)
         step = len(flat) or 1
         if flat.dtype != self.dtype:
@@ -188,7 +188,7 @@ class SamplesPayload:
     tensors: tuple[_Tensor, ...]
 
     def __repr__(self) -> str:
-        """The size alone."""
+        """Return the size alone."""
         return f"<SamplesPayload of {self.size_bytes} bytes>"
 
     @property
@@ -197,13 +197,13 @@ class SamplesPayload:
         return len(self.header) + sum(tensor.size_bytes for tensor in self.tensors)
 
     def iter_chunks(self) -> Iterator[bytes | memoryview]:
-        """The payload piece by piece, pieces of a mebibyte and more; the same bytes every time."""
+        """Yield the payload in pieces of a mebibyte and more; the bytes are the same every time."""
         yield self.header
         for tensor in self.tensors:
             yield from tensor.iter_chunks()
 
     def to_bytes(self) -> bytes:
-        """The payload as one string of bytes."""
+        """Return the payload as one string of bytes."""
         return b"".join(self.iter_chunks())
 
 

@@ -75,7 +75,8 @@ def digest_context(tools: Iterable[JsonObject], chat_template_kwargs: Mapping[st
 
 
 def find_attach(forest: Forest, query: Query, matcher: Matcher, *, same_context: bool) -> Attach:
-    """The deepest turn whose whole path matches the beginning of the request; of several the one replayed most exactly.
+    """Find the deepest turn whose whole path matches the beginning of the request; of several the one that was replayed
+    most exactly.
 
     Args:
         forest: the session's turns.
@@ -108,7 +109,7 @@ def find_attach(forest: Forest, query: Query, matcher: Matcher, *, same_context:
 
 
 def follow(forest: Forest, turn_id: TurnId, query: Query, start: int, matcher: Matcher, pairs: IdPairs) -> Walk:
-    """Compare one turn's own messages, its reply's last, with the request from message ``start`` on."""
+    """Compare the messages of one turn, its reply last, with the request from message ``start`` on."""
     accepted: list[Difference] = []
     segment = forest.segment(turn_id)
     asked = query.messages[start : start + len(segment)]
@@ -132,7 +133,8 @@ def _shares(forest: Forest, root: TurnId, query: Query) -> bool:
 
 
 def bind_path(forest: Forest, turn_id: TurnId | None, query: Query, matcher: Matcher, pairs: IdPairs) -> None:
-    """Note in ``pairs`` what a request that begins with the turn's whole path calls the call ids on it."""
+    """Note in ``pairs`` the names that a request, which begins with the turn's whole path, gives to the call ids on
+    that path."""
     start = 0
     for turn in forest.path(turn_id):
         follow(forest, turn.id, query, start, matcher, pairs)
@@ -140,7 +142,7 @@ def bind_path(forest: Forest, turn_id: TurnId | None, query: Query, matcher: Mat
 
 
 def read_appended(forest: Forest, attach: Attach, query: Query, matcher: Matcher) -> tuple[Message, ...]:
-    """What the request adds to the path it attaches to.
+    """Return the messages that a request adds to the path it attaches to.
 
     A result names the call it answers by the id that the stored path gives the call, whatever the client calls it.
     """

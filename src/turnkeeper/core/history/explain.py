@@ -114,7 +114,8 @@ def _measure(forest: Forest, turn_id: TurnId, start: int, query: Query, matcher:
 def _explain_by_matcher(
     forest: Forest, parent: TurnId | None, query: Query, matcher: Matcher, same_context: bool
 ) -> Explanation | None:
-    """The first setting beyond this matcher's under which the request would attach deeper than at ``parent``."""
+    """Find the first setting that accepts more than this matcher does, and under which the request would attach deeper
+    than at ``parent``."""
     attached = 0 if parent is None else forest.get(parent).path_messages
     for setting, looser in list_looser(matcher):
         attach = find_attach(forest, query, looser, same_context=same_context)
@@ -145,7 +146,8 @@ def _find_first_refused(forest: Forest, turn_id: TurnId, query: Query, matcher: 
 
 
 def _find_other_context(forest: Forest, query: Query, matcher: Matcher) -> TurnId | None:
-    """The turn that the request would extend, or repeat, if its tools and template arguments were those of the root."""
+    """Find the turn that the request would extend, or repeat, if its tools and template arguments were those of the
+    root."""
     attach = find_attach(forest, query, matcher, same_context=False)
     if attach.turn is not None:
         return attach.turn.id if attach.turn.context_digest != query.context_digest else None
@@ -186,6 +188,6 @@ def _carries_replies(forest: Forest, query: Query) -> bool:
 
 
 def _name_reply(reply: NormalMessage) -> list[bytes | tuple[tuple[str, str], ...]]:
-    """What a reply is known by: all that it says, and the ids of its calls with their functions."""
+    """List what a reply is known by: a digest of all that it says, and the ids of its calls with their functions."""
     calls = tuple((call.id, call.name) for call in reply.calls)
     return [reply.digest, calls] if calls and all(call.id for call in reply.calls) else [reply.digest]

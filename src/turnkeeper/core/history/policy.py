@@ -43,7 +43,7 @@ class HistoryPolicy(Protocol):
         ...
 
     def live_leaves(self, forest: Forest) -> tuple[TurnId, ...]:
-        """The leaves that are candidates for samples, in commit order."""
+        """List the leaves that are candidates for samples, in commit order."""
         ...
 
 
@@ -56,10 +56,10 @@ class Tree:
     kind: HistoryKind = HistoryKind.TREE
 
     def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher, *, agent: str | None) -> None:
-        """Anything goes."""
+        """Allow every request."""
 
     def live_leaves(self, forest: Forest) -> tuple[TurnId, ...]:
-        """Every leaf."""
+        """List all leaves."""
         return forest.leaves()
 
 
@@ -98,7 +98,7 @@ class Linear:
         raise self._refuse(forest, attach, query, matcher, common, len(gone_back), reason)
 
     def live_leaves(self, forest: Forest) -> tuple[TurnId, ...]:
-        """The turn committed last."""
+        """List the turn that was committed last."""
         return () if forest.last is None else (forest.last.id,)
 
     def _refuse(
@@ -142,7 +142,7 @@ def _count_common(live: tuple[Turn, ...], other: tuple[Turn, ...]) -> int:
 
 
 def _count_sequential(live: tuple[Turn, ...], beside: tuple[Turn, ...]) -> int:
-    """How many of the live turns past the fork count as gone back over.
+    """Count the live turns past the fork that a request goes back over.
 
     A live turn whose engine call overlapped that of the attach point, or of its ancestor right behind the fork, ran
     in parallel with it: neither it nor what descends from it counts.

@@ -64,7 +64,7 @@ class DeepSeekV32Encoder:
     def render_head(
         self, head: Sequence[Message], tools: Sequence[JsonObject], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """BOS, system texts, tools."""
+        """Render the beginning-of-sequence marker, the system texts and the tools."""
         refuse_effort(chat_template_kwargs)
         return _render_head([get_text(message) for message in head], render_v32_tools(tools) if tools else "")
 
@@ -117,7 +117,7 @@ class DeepSeekV4Encoder:
     def render_head(
         self, head: Sequence[Message], tools: Sequence[JsonObject], chat_template_kwargs: Mapping[str, Any]
     ) -> str:
-        """BOS, system texts, tools."""
+        """Render the beginning-of-sequence marker, the system texts and the tools."""
         refuse_effort(chat_template_kwargs)
         return _render_head([get_text(message) for message in head], render_v4_tools(tools) if tools else "")
 

@@ -74,7 +74,7 @@ class TemplateTextRenderer:
         *,
         add_generation_prompt: bool,
     ) -> str:
-        """The whole conversation."""
+        """Render the whole conversation."""
         return self._template.render(messages, tools, chat_template_kwargs, add_generation_prompt=add_generation_prompt)
 
     def render_suffix(
@@ -149,7 +149,7 @@ class HistoryTextRenderer:
         *,
         add_generation_prompt: bool,
     ) -> str:
-        """The whole conversation."""
+        """Render the whole conversation."""
         split = _find_split(messages)
         if split == len(messages):
             return self.template.render(
@@ -200,7 +200,7 @@ class EncoderTextRenderer:
         *,
         add_generation_prompt: bool,
     ) -> str:
-        """The whole conversation."""
+        """Render the whole conversation."""
         is_head = (get_role(message) == "system" for message in messages)
         split = next((index for index, is_system in enumerate(is_head) if not is_system), len(messages))
         head, rest = messages[:split], messages[split:]

@@ -83,7 +83,7 @@ def _drop_cut_character(tokenizer: Tokenizer, ids: TokenIds) -> TokenIds:
 
 
 def _cut_at_markers(tokenizer: Tokenizer, ids: TokenIds) -> Iterator[tuple[int, TokenIds]]:
-    """The ids between added tokens, each with the place of the first one."""
+    """Yield the ids between added tokens, each run with the place of its first id."""
     markers = np.fromiter(tokenizer.markers, dtype=np.int32, count=len(tokenizer.markers))
     places = np.flatnonzero(np.isin(ids, markers)).tolist()
     for before, after in pairwise([-1, *places, len(ids)]):

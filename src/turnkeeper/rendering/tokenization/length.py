@@ -41,7 +41,7 @@ class LengthBound:
     is_byte_level: bool
 
     def count_least(self, text: str) -> int:
-        """The fewest tokens that the text can have; 0 where that is not known."""
+        """Count the fewest tokens that the text can have; 0 where that is not known."""
         size = len(text)
         if self.composes and not text.isascii():
             part, of = _NFC_BYTES_OF if self.is_byte_level else (0, 1)
@@ -50,7 +50,7 @@ class LengthBound:
 
 
 def find_bound(tokenizer: HuggingFaceTokenizer) -> LengthBound | None:
-    """The bound of a tokenizer; None where text may be dropped or folded."""
+    """Find the bound of a tokenizer; None where it may drop or fold text."""
     model = tokenizer.model
     added = tokenizer.get_added_tokens_decoder().values()
     normalizers = list(_list_parts(tokenizer.normalizer, "normalizers"))
@@ -72,7 +72,7 @@ def find_bound(tokenizer: HuggingFaceTokenizer) -> LengthBound | None:
 
 
 def _list_parts(part: Any, inner: str) -> Iterable[JsonObject]:
-    """The parts of a normalizer or pre-tokenizer as tokenizer.json writes them."""
+    """List the parts of a normalizer or pre-tokenizer as tokenizer.json writes them."""
     if part is None:
         return ()
     written: JsonObject = json.loads(part.__getstate__())

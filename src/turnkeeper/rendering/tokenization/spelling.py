@@ -9,7 +9,8 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _list_bytes() -> dict[str, int]:
-    """The character that stands for each byte: itself where it is printable, else one from U+0100 on."""
+    """Return the byte for which each character of a vocabulary stands: printable bytes are written as themselves, the
+    others from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
@@ -19,7 +20,7 @@ _BYTES = _list_bytes()
 
 
 def spell_token(token: str, text: str) -> bytes:
-    """The bytes of a token of the vocabulary.
+    """Return the bytes for which a token of the vocabulary stands.
 
     Args:
         token: as the vocabulary writes it.

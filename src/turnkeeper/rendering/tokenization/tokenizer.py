@@ -69,7 +69,7 @@ class Tokenizer:
         return ids
 
     def count_least(self, text: str) -> int:
-        """The fewest ids that a text can have, without encoding it; 0 where that is not known."""
+        """Count the fewest ids that a text can have, without encoding it; 0 where that is not known."""
         return 0 if self._bound is None else self._bound.count_least(text)
 
     @cached_property

@@ -238,7 +238,8 @@ class TagParser:
         return is_ended and self._is_adjacent[index]
 
     def _measure(self) -> list[list[float]]:
-        """For each tag and the end, compute the least cost of the rest from each place, infinite if it is malformed."""
+        """Compute, for each tag and for the end, the least cost of the rest from each place; infinite where the rest is
+        malformed."""
         end = [0.0 if place is _Place.ANSWER else math.inf for place in _Place]
         costs = [end]
         for index in range(len(self._tags) - 1, -1, -1):

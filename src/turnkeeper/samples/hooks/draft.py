@@ -30,7 +30,7 @@ class ArrayDraft:
 
     @classmethod
     def of(cls, sample: Sample) -> "ArrayDraft":
-        """The draft of an assembled sample, which stays as it is."""
+        """Draft an assembled sample, which stays as it is."""
         return cls(
             tokens=sample.tokens,
             response_length=sample.response_length,
@@ -113,7 +113,7 @@ class DraftSample:
         return min((int(version) for version in self.weight_versions if str(version).isdigit()), default=None)
 
     def get_reward_value(self, args: Any) -> Any:
-        """The reward, or its part that ``args.reward_key`` names."""
+        """Return the reward, or the part of it that ``args.reward_key`` names."""
         if args.reward_key and isinstance(self.reward, Mapping):
             return self.reward[args.reward_key]
         return self.reward

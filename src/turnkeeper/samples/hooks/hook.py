@@ -24,7 +24,8 @@ _REFERENCE_HOOKS = "miles.rollout.session.v2"
 def _name_hooks(
     own: Mapping[str, HookFunction], hub: str, reference: Mapping[str, HookFunction]
 ) -> Mapping[str, HookFunction]:
-    """Hooks by name: ours, and the reference trainer's by the import paths of its package, which is not imported."""
+    """Name hooks: ours by their names, and the reference trainer's by the import paths of its package, which is not
+    imported."""
     paths = {f"{_REFERENCE_HOOKS}.{hub}.{name}": function for name, function in reference.items()}
     modules = {f"{path}.{path.rpartition('.')[2]}": function for path, function in paths.items()}
     return {**own, **paths, **modules}

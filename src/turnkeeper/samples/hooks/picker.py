@@ -47,7 +47,8 @@ def keep_siblings(leaf_samples: Sequence[Leaf], session_metadata: JsonObject) ->
 
 
 def order_leaves(leaf_samples: Sequence[Leaf]) -> list[Leaf]:
-    """Longest path first, counted in turns; of equals the leaf that was committed last first."""
+    """Order leaves by the length of their paths in turns, the longest first; of equals the leaf that was committed last
+    comes first."""
     return sorted(leaf_samples, key=_rank, reverse=True)
 
 

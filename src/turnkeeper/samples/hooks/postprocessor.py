@@ -70,7 +70,7 @@ def non_positive_attempts(leaf_samples: Sequence[Draft], session_metadata: JsonO
 
 
 def _read_given(session_metadata: JsonObject) -> JsonObject:
-    """The request's metadata, but for the keys that only the server writes."""
+    """Return the request's metadata, but for the keys that only the server writes."""
     return {key: value for key, value in _read_agent(session_metadata).items() if key not in OWNED_KEYS}
 
 

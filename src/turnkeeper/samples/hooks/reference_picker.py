@@ -57,7 +57,7 @@ def _drop(
 
 
 def _read_prompts(leaf_samples: Sequence[Leaf], session_metadata: JsonObject) -> dict[int, tuple[int, ...]]:
-    """The prompt ids of the turns on the leaves' paths that have a sibling with a prompt of equal length."""
+    """Read the prompt ids of those turns on the leaves' paths that have a sibling with a prompt of equal length."""
     nodes = {node["id"]: (node["parent"], node["completion_span"][0]) for node in session_metadata["tree"]["nodes"]}
     places = Counter(nodes.values())
     prompts: dict[int, tuple[int, ...]] = {}

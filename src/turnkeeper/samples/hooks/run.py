@@ -25,7 +25,7 @@ from turnkeeper.samples.sample import OWNED_KEYS, Reward, Sample, SampleStatus
 def run_hooks(
     hooks: Hooks, paths: Mapping[TurnId, AssembledPath], session_metadata: JsonObject
 ) -> list[tuple[AssembledPath, Sample]]:
-    """Pick and postprocess; what hooks of the user do is checked.
+    """Call the picker and then the postprocessor, and check what hooks of the user return.
 
     Built-in hooks keep their contract: they take samples as they are assembled, in arrays, and nothing is compared
     afterwards.
@@ -60,7 +60,7 @@ def _draft(paths: Iterable[AssembledPath]) -> Mapping[DraftSample, AssembledPath
 def _pick(
     hook: Hook, drafts: Mapping[DraftSample, AssembledPath], session_metadata: JsonObject
 ) -> Sequence[DraftSample]:
-    """Let a picker of the user pick."""
+    """Call a picker of the user on drafts."""
     picked = _call(hook, list(drafts), _spell_lists(session_metadata))
     _check_subset(hook, picked, list(drafts))
     for draft, assembled in drafts.items():
@@ -72,7 +72,7 @@ def _pick(
 def _postprocess(
     hook: Hook, picked: Sequence[DraftSample], paths: Mapping[TurnId, AssembledPath], session_metadata: JsonObject
 ) -> list[tuple[AssembledPath, Sample]]:
-    """Let any postprocessor finish drafts, which hooks of the user have seen."""
+    """Call any postprocessor on drafts, which hooks of the user have seen."""
     finished: list[tuple[AssembledPath, Sample]] = []
     for draft in _call(hook, picked, _spell_lists(session_metadata)):
         assembled = paths[_find_leaf(hook, draft, picked)]
@@ -85,7 +85,7 @@ def _postprocess(
 def _postprocess_arrays(
     hook: Hook, picked: Sequence[AssembledPath], session_metadata: JsonObject
 ) -> list[tuple[AssembledPath, Sample]]:
-    """Let a built-in postprocessor finish what a built-in picker picked."""
+    """Call a built-in postprocessor on what a built-in picker picked."""
     drafts: list[ArrayDraft] = _call(hook, [ArrayDraft.of(path.sample) for path in picked], session_metadata)
     return [(path, _finish_arrays(hook, draft, path)) for path, draft in zip(picked, drafts, strict=True)]
 
@@ -129,7 +129,7 @@ def _check_subset(hook: Hook, picked: Sequence[object], leaves: Sequence[object]
 
 
 def _find_leaf(hook: Hook, draft: Any, picked: Sequence[DraftSample]) -> TurnId:
-    """The leaf that a returned sample belongs to: a copy of a sample is as good as the sample."""
+    """Find the leaf that a returned sample belongs to; a copy of a sample is taken like the sample itself."""
     metadata: object = getattr(draft, "metadata", None)
     leaf: object = metadata.get("leaf") if isinstance(metadata, dict) else None  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType]
     number: object = leaf.get("node_id") if isinstance(leaf, dict) else None  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType]
@@ -140,7 +140,7 @@ def _find_leaf(hook: Hook, draft: Any, picked: Sequence[DraftSample]) -> TurnId:
 
 
 def _finish(hook: Hook, draft: Any, assembled: AssembledPath) -> Sample:
-    """The draft as a sample again; the arrays that no hook may change are those of the assembly."""
+    """Make a sample of a draft again; the arrays that no hook may change are those of the assembly."""
     origin = assembled.sample
     refuse = partial(_refuse, hook, assembled)
 
@@ -188,7 +188,7 @@ def _say_why_masked(assembled: AssembledPath, position: int) -> str:
 
 
 def _check_reward(reward: Any) -> Reward | None:
-    """The reward with numbers of numpy as plain ones."""
+    """Return the reward, with numbers of numpy as plain numbers."""
     if is_object(reward):
         return {name: _spell_number(number) for name, number in reward.items()}
     number = _spell_number(reward)
