@@ -1,23 +1,28 @@
 """What tests of the store share: random events of every form, and the spelling by which two values are compared."""
 
+import contextlib
 import dataclasses
 import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from sessionkit import ask, assistant, completion_of, prompt_of, user
+from turnkeeper.core import PendingTurn, Session
 from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.cause import Cause, Explanation
 from turnkeeper.core.event import ReplyDelivered, SessionClosed, SessionOpened, TokensDropped, TurnCommitted
 from turnkeeper.core.history import Linear, Tree
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.core.turn import Completion, FinishReason, Prompt, RetryMarks, Turn, TurnRequest, VersionSpan
-from turnkeeper.ids import TurnId
+from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.matching import DEFAULT_RULES, Difference, DifferenceKind, ReplyRules, Rewrite, RewriteKind
 from turnkeeper.routing import RoutingRows
-from turnkeeper.store import SessionOpening
+from turnkeeper.store import SessionOpening, SessionStore, StoredSession
 
 TEXTS = st.text(max_size=6) | st.sampled_from(["\ud83d", "a\udc00", "\ud83d\ude00", "é", "😀"])
 """Texts, some with lone surrogates, which strangers' JSON may hold."""
@@ -50,6 +55,8 @@ def spell(value: Any) -> Any:
         return type(value).__name__, [
             (each.name, spell(getattr(value, each.name))) for each in dataclasses.fields(value)
         ]
+    if isinstance(value, RoutingRows):
+        return "rows", spell(value.experts_RLK)
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, float):
@@ -174,3 +181,69 @@ EVENTS = st.one_of(
     st.builds(ReplyDelivered, at=TIMES, turn_id=st.integers(0, 99).map(TurnId)),
     st.builds(SessionClosed, at=TIMES, reason=TEXTS),
 )
+
+
+def session_id(number: int) -> SessionId:
+    return SessionId(f"{number:032x}")
+
+
+def opening_of(session: Session, **fields: Any) -> SessionOpening:
+    opened = session.events[0]
+    assert isinstance(opened, SessionOpened)
+    return SessionOpening(event=opened, **{"ttl_s": 60.0, **fields})
+
+
+def rows_of(count: int, *, first: int = 0, wide: bool = False) -> RoutingRows:
+    """So many rows of two layers and two experts, each with its own number."""
+    numbers = np.arange(first * 4, (first + count) * 4) % 200
+    return RoutingRows(experts_RLK=numbers.astype(np.uint16 if wide else np.uint8).reshape(count, 2, 2))
+
+
+class StoredTalk:
+    """A session whose events are made one at a time, as the service makes them: prepared, stored, appended."""
+
+    def __init__(self, number: int = 1, at: float = 1.0) -> None:
+        self.id = session_id(number)
+        self.session = Session.open(Tree(), at=at)
+        self._at = at
+
+    def prepare(self, text: str = "u", *, rows: RoutingRows | None = None, **fields: Any) -> tuple[PendingTurn, Turn]:
+        """A turn that is ready to be stored: a new root."""
+        self._at += 1
+        pending = self.session.begin(ask(user(text), **fields), at=self._at)
+        size = len(rows) if rows is not None else 2  # a path of N + 1 tokens has N rows
+        completion = completion_of(assistant(f"re: {text}"), 1, rows=rows)
+        return pending, self.session.prepare(pending, prompt=prompt_of(size), completion=completion, at=self._at)
+
+    def append(self, prepared: tuple[PendingTurn, Turn]) -> TurnCommitted:
+        self.session.append(*prepared)
+        event = self.session.events[-1]
+        assert isinstance(event, TurnCommitted)
+        return event
+
+    async def say(self, stored: StoredSession, text: str = "u", **fields: Any) -> Turn:
+        """One turn, stored and then appended."""
+        pending, turn = self.prepare(text, **fields)
+        await stored.commit(TurnCommitted(at=turn.committed_at, turn=turn))
+        self.session.append(pending, turn)
+        return turn
+
+
+FINGERPRINT = {"tokenizer": "t", "template": "p", "family": "qwen3"}
+SECRET = "5e" * 32
+
+
+def open_store(folder: Path, **fields: Any) -> SessionStore:
+    """Open a store without starting its writer."""
+    return SessionStore.open(folder, **{"fingerprint": FINGERPRINT, "secret": SECRET, **fields})
+
+
+@contextlib.asynccontextmanager
+async def storing(folder: Path, **fields: Any) -> AsyncIterator[SessionStore]:
+    """A store that writes, closed at the end."""
+    store = open_store(folder, **fields)
+    store.start()
+    try:
+        yield store
+    finally:
+        await store.close()

@@ -42,7 +42,7 @@ def find_in(encoded: EncodedEvent) -> Any:
 
 
 @given(events=st.lists(EVENTS, max_size=4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_events_come_back_as_they_were_to_the_last_bit(events: list[Any]) -> None:
     encoder, decoder, again = SessionEncoder(), SessionDecoder(), SessionEncoder()
     for event in events:
@@ -53,7 +53,7 @@ def test_events_come_back_as_they_were_to_the_last_bit(events: list[Any]) -> Non
 
 
 @given(turn=TURNS, data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_record_with_a_wrong_bit_is_refused(turn: Any, data: st.DataObject) -> None:
     record = SessionEncoder().encode(TurnCommitted(at=1.0, turn=turn)).record
     place = data.draw(st.integers(1, len(record) - 1))

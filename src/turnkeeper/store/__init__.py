@@ -1,9 +1,37 @@
 """The store: sessions on disk, so that they outlive their process.
 
-An event becomes a record of bytes (``codec``, by the table in ``schema``).
+An event becomes a record of bytes (``codec``, by the table in ``schema``); records go to SQLite, and the rows of turns
+to one file a session. ``SessionStore`` is the slot of one server process, ``SlotReader`` reads a slot beside it.
 """
 
-from turnkeeper.store.codec import SessionDecoder, SessionEncoder
+from turnkeeper.store.codec import SessionDecoder, SessionEncoder, StoredEvent
+from turnkeeper.store.database import Durability
+from turnkeeper.store.folder import StoreManifest
 from turnkeeper.store.opening import SessionOpening
+from turnkeeper.store.payload import Channel, PayloadPlace
+from turnkeeper.store.reading import LoadedSession, RowReading, SlotReader, StoredLine, StoredReceipt
+from turnkeeper.store.retention import RetentionRules, choose_removals
+from turnkeeper.store.slot import SessionStore, StoredSession, StoreRules
+from turnkeeper.store.tables import StoredState
 
-__all__ = ["SessionDecoder", "SessionEncoder", "SessionOpening"]
+__all__ = [
+    "Channel",
+    "Durability",
+    "LoadedSession",
+    "PayloadPlace",
+    "RetentionRules",
+    "RowReading",
+    "SessionDecoder",
+    "SessionEncoder",
+    "SessionOpening",
+    "SessionStore",
+    "SlotReader",
+    "StoreManifest",
+    "StoreRules",
+    "StoredEvent",
+    "StoredLine",
+    "StoredReceipt",
+    "StoredSession",
+    "StoredState",
+    "choose_removals",
+]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from turnkeeper.core.event import Event
 from turnkeeper.errors import StoreRecordError, StoreVersionError
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.routing import RoutingRows
 from turnkeeper.store.opening import SessionOpening
 from turnkeeper.store.packing import pack, unpack
 from turnkeeper.store.payload import Channel, Payload, compute_checksum
@@ -29,7 +30,7 @@ _HEAD = Struct("<BQ")
 StoredEvent: TypeAlias = Event | SessionOpening
 """An event of a session as the store has it: the first one is its opening with all that belongs to it."""
 
-FindPayload: TypeAlias = Callable[[int], NDArray[Any] | None]
+FindPayload: TypeAlias = Callable[[int], NDArray[Any] | RoutingRows | None]
 """Gives a payload of the record that is being read, by its number; None where it is lost."""
 
 
@@ -173,5 +174,5 @@ class _Incoming:
     def get_shared(self, number: int) -> JsonObject:
         return self.shared[number]
 
-    def get_payload(self, number: int) -> NDArray[Any] | None:
+    def get_payload(self, number: int) -> NDArray[Any] | RoutingRows | None:
         return self.find_payload(number)

@@ -57,8 +57,8 @@ class Incoming(Protocol):
         """The shared value of that number."""
         ...
 
-    def get_payload(self, number: int, /) -> NDArray[Any] | None:
-        """The payload of that number; None where it is lost."""
+    def get_payload(self, number: int, /) -> NDArray[Any] | RoutingRows | None:
+        """The payload of that number, in memory or as stored rows; None where it is lost."""
         ...
 
 
@@ -174,8 +174,8 @@ def _read_tops(written: Sequence[NDArray[Any]], _: Incoming) -> TopLogprobs:
 
 
 def _read_rows(number: int, source: Incoming) -> RoutingRows | None:
-    array = source.get_payload(number)
-    return None if array is None else RoutingRows(experts_RLK=array)
+    found = source.get_payload(number)
+    return RoutingRows(experts_RLK=found) if isinstance(found, np.ndarray) else found
 
 
 TUPLE = Kind(lambda value, _: list(value), lambda written, _: tuple(written))
