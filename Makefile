@@ -56,6 +56,7 @@ fix: $(VENV)/.dev            ## format and mend what can be mended
 
 docs: $(VENV)/.dev          ## write the generated reference pages anew
 	$(BIN)/python -m tools.reference docs/reference
+	$(BIN)/python -m tools.dashboard docs/operations
 
 bench: $(VENV)/.demo         ## what a turn costs; ARGS=--full for all cases; parts: python -m benchmarks.NAME
 	-$(BIN)/python tests/assets.py qwen3
