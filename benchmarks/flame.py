@@ -38,17 +38,18 @@ CONCERNS: tuple[tuple[str, str], ...] = (
     ("routing rows", r"routing/|HeldRows|_take_payload"),
     (
         "reading the engine's reply",
-        r"engines/(reply|meta|message|check|reading|joining|vllmreply)\.py|parse_chat_reply",
+        r"engines/(reply|meta|message|check|refusal|token_logprobs|top_logprobs|vllm/reply)\.py|"
+        r"generation/(joining|part_reader)\.py|parse_chat_reply",
     ),
     ("writing the request to the engine", r"render_chat_body|encode_prompt|encode_ids|join_prompt"),
-    ("the client on aiohttp", r"^.*\((aiohttp|yarl|multidict)/|engines/http\.py"),
+    ("the client on aiohttp", r"^.*\((aiohttp|yarl|multidict)/|engines/net/"),
     (
         "the history: matching, begin, commit",
         r"turnkeeper/(core/(?!tokens)|matching/)|service/turns/(request|turn_service)\.py",
     ),
-    ("reading the body, writing the reply", r"http/(jsonbody|dialects/.*)\.py"),
+    ("reading the body, writing the reply", r"turnkeeper/dialects/|http/(reading|bodies)\.py"),
     ("HTTP frame: uvicorn, Starlette, routes", r"\((uvicorn|starlette)/|turnkeeper/http/"),
-    ("seeing the turn through", r"turnkeeper/(service|engines)/"),
+    ("seeing the turn through", r"turnkeeper/(service|generation|fleet|engines)/"),
     (LOOP, r"asyncio/|uvloop"),
 )
 """What a stack is about: the row of the innermost frame that has one."""

@@ -7,12 +7,14 @@
 """
 
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks.flame import GARBAGE, LOOP, OTHER, draw_flames, name_concern, parse_stacks, share_concerns
 
+SRC = Path(__file__).parent.parent.parent / "src" / "turnkeeper"
 OUTER = "thread (7): MainThread;main (turnkeeper/__main__.py:6);Runner.run (asyncio/runners.py:118)"
 READ = "parse (turnkeeper/engines/sglang.py:5);parse_reply (turnkeeper/engines/reply.py:7)"
 NATIVE = "Loop__run (loop.c:1);0x7f01 (orjson/orjson.cpython-311-x86_64-linux-gnu.so);malloc (libc.so.6)"
@@ -55,6 +57,32 @@ def test_the_innermost_frame_with_a_concern_decides() -> None:
     assert name_concern((*stack, GARBAGE)) == GARBAGE
     assert name_concern(("MainThread", "f (elsewhere.py)")) == OTHER
     assert name_concern(("MainThread",)) == LOOP
+
+
+@pytest.mark.parametrize(
+    ("file", "concern"),
+    [
+        ("rendering/tokenization/encoder.py", "tokenizing"),
+        ("service/turns/prompt.py", "rendering what a turn adds"),
+        ("routing/patch.py", "routing rows"),
+        ("engines/reply.py", "reading the engine's reply"),
+        ("engines/vllm/reply.py", "reading the engine's reply"),
+        ("generation/joining.py", "reading the engine's reply"),
+        ("engines/net/client.py", "the client on aiohttp"),
+        ("core/history/attach.py", "the history: matching, begin, commit"),
+        ("matching/normal.py", "the history: matching, begin, commit"),
+        ("service/turns/turn_service.py", "the history: matching, begin, commit"),
+        ("dialects/jsonbody.py", "reading the body, writing the reply"),
+        ("dialects/chat/stream.py", "reading the body, writing the reply"),
+        ("http/reading.py", "reading the body, writing the reply"),
+        ("http/protocol.py", "HTTP frame: uvicorn, Starlette, routes"),
+        ("generation/runner.py", "seeing the turn through"),
+        ("service/turns/in_flight.py", "seeing the turn through"),
+    ],
+)
+def test_a_file_of_the_package_has_its_concern(file: str, concern: str) -> None:
+    assert (SRC / file).is_file()
+    assert name_concern(("MainThread", f"f (turnkeeper/{file})")) == concern
 
 
 def test_shares_add_up_to_all() -> None:
