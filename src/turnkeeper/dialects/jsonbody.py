@@ -31,7 +31,7 @@ __all__ = ["describe_json", "encode_json", "parse_json", "parse_object", "parse_
 
 LARGE_BYTES = 512 << 10
 """From this size on a body is looked through before it is parsed, and parsed in a thread. A conversation of 128,000
-tokens stays below, where a thread and a second look would cost a quarter of its turn. The worst body below, of 175,000
+tokens stays below, where a thread and a second pass would cost a quarter of its turn. The worst body below, of 175,000
 empty lists, holds the event loop for 80 ms, an ordinary one for 2."""
 
 MAX_VALUES = 500_000

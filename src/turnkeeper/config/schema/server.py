@@ -124,7 +124,7 @@ class TimeoutsSection(SettingsSection):
     stream_heartbeat_s: Annotated[Duration, ForTests()] = 10.0
     """Time between a silent stream's heartbeats."""
     probe_interval_s: Duration = 5.0
-    """Time between two looks at the engines.
+    """Time between two polls of the engines.
 
     Lower it to notice a changed weight version sooner, raise it where there are hundreds of engines.
     """

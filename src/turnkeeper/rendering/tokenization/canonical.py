@@ -27,7 +27,7 @@ _CHARACTER_BYTES = 4
 
 
 def is_respelled(tokenizer: Tokenizer, ids: TokenIds) -> bool:
-    """Return True when the encoder in use makes other ids of a completion's text: a look that costs little where a
+    """Return True when the encoder in use makes other ids of a completion's text: a check that costs little where a
     fast encoder serves, after which `find_noncanonical` decides."""
     return _count_equal(tokenizer, tokenizer.encoder, ids) is not None
 
