@@ -9,7 +9,6 @@
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from turnkeeper.fleet.check_result import RouteCheckResult, RouteState
 from turnkeeper.fleet.route import RouteChecker
 from turnkeeper.fleet.route_check import RouteStatus
 from turnkeeper.generation.gate import Gate
+from turnkeeper.telemetry import Report, RouteChanged
 from turnkeeper.testing.clock import ManualClock, settle
 
 SERVING = EngineStatus(url=URL, state=EngineState.SERVING)
@@ -42,11 +42,17 @@ class Stage:
     clock: ManualClock = field(default_factory=ManualClock)
     checks: list[asyncio.Future[RouteCheckResult]] = field(default_factory=list)
     results: list[RouteCheckResult] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.gate = Gate(self.clock)
         self.routes = RouteChecker(
-            [f"{URL}/"], gate=self.gate, clock=self.clock, check=self.check, on_result=self.results.append
+            [f"{URL}/"],
+            gate=self.gate,
+            clock=self.clock,
+            check=self.check,
+            on_result=self.results.append,
+            publish=self.reports.append,
         )
         self.engine = FakeEngine(answer)
         self.checked = self.routes.wrap(URL, self.engine)
@@ -232,8 +238,7 @@ async def test_looks_renew_what_is_not_good(result: RouteCheckResult) -> None:
         assert len(stage.checks) == 2
 
 
-async def test_one_problem_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "turnkeeper.engines")
+async def test_one_problem_is_reported_once() -> None:
     async with staged() as stage:
         await stage.see(SERVING)
         for result in (UNFIT, UNFIT, SOUND):
@@ -244,8 +249,8 @@ async def test_one_problem_is_one_warning(caplog: pytest.LogCaptureFixture) -> N
             await stage.see(SERVING)
         counts = [stage.routes.count(state) for state in RouteState]
     assert counts == [0, 1, 0]
-    lines = [record.getMessage() for record in caplog.records]
-    assert lines == [f"{URL} is not fit for turns: the flag --x is missing", f"{URL} is fit for turns now"]
+    changes = [(each.url, each.state, each.reason) for each in stage.reports if isinstance(each, RouteChanged)]
+    assert changes == [(URL, "unfit", "the flag --x is missing"), (URL, "sound", "")]
 
 
 async def test_the_guard_passes_everything_else_through() -> None:

@@ -5,9 +5,10 @@ import logging
 import httpx
 import pytest
 
-from turnkeeper.http.access_log import LONGEST_PATH, AccessLog
+from turnkeeper.http.access_log import AccessLog
 from turnkeeper.http.exchange import Receive, Scope, Send
 from turnkeeper.logs import LogEvent
+from turnkeeper.logs.path import LONGEST_PATH
 from turnkeeper.testing.clock import ManualClock
 
 
@@ -51,6 +52,10 @@ async def test_the_id_that_the_response_carries_counts(
 async def test_a_request_without_a_response_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
     fields = await ask("/fails", caplog)
     assert ("status" not in fields, fields["size_bytes"]) == (True, 0)
+
+
+async def test_what_stands_in_the_place_of_a_session_id_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    assert (await ask("/sessions/s3cret/v1/messages", caplog))["path"] == "/sessions/*/v1/messages"
 
 
 async def test_a_long_path_is_cut(caplog: pytest.LogCaptureFixture) -> None:

@@ -102,7 +102,7 @@ def fail(error: BaseException) -> BaseException:
 def test_an_exception_is_told_without_its_words() -> None:
     line = build_line(build_record("unforeseen %s", "KeyError", error=fail(KeyError(SECRET))))
     assert line.fields["error"] == "KeyError"
-    assert line.fields["cause"] == ("ValueError",)
+    assert line.fields["because"] == ("ValueError",)
     assert line.fields["frames"] == (f"logs/test_handler.py:{fail.__code__.co_firstlineno + 5} fail",)
     assert SECRET not in str(line)
 
@@ -118,9 +118,18 @@ def test_an_error_of_ours_is_told_by_its_code_and_facts() -> None:
 
 @pytest.mark.parametrize(
     ("param", "shown"),
-    [("messages[3].content", True), ("sampling_params.top_p", True), (SECRET, False), ("a" * 300, False), (7, True)],
+    [
+        ("messages[3].content", True),
+        ("temperature", True),
+        ("lora_of_mine", False),
+        ("tools[0].mine", False),
+        ("sampling_params.top_p", True),
+        (SECRET, False),
+        ("a" * 300, False),
+        (7, True),
+    ],
 )
-def test_a_parameter_is_named_where_it_looks_like_one(param: object, shown: bool) -> None:
+def test_a_parameter_is_named_where_its_words_are_known(param: object, shown: bool) -> None:
     line = build_line(build_record("refused", error=RequestError("x", param=param)))
     assert ((line.fields["facts"] or {}) == {"param": param}) is shown
 

@@ -5,11 +5,14 @@
 3. A group that is told to end ends its children, and tells them again at the second time; a child that does not listen
    is killed after its grace or at the third time.
 4. Children whose parent was killed end by themselves.
+5. The log has a line for each child that starts and for each that ends, with its status or its signal.
 
 No test waits by the clock: a pipe that every child holds ends when the last of them has.
 """
 
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from turnkeeper.server.group import run_group
+from turnkeeper.server.group import describe_status, run_group
 
 CHILD = textwrap.dedent(
     """
@@ -112,3 +115,19 @@ def test_children_of_a_killed_parent_end_by_themselves(parent: subprocess.Popen[
     parent.kill()
     rest, _ = parent.communicate(timeout=60)
     assert rest == ""
+
+
+def test_the_log_tells_of_every_child(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "turnkeeper.workers")
+    assert run_group([sys.executable, "-c", CHILD], [b"a", b"exit 3"], grace_s=30) == 3
+    said = [re.sub(r" pid=\d+", "", record.getMessage()) for record in caplog.records]
+    assert said[:3] == ["worker_started worker=0", "worker_started worker=1", "worker_ended worker=1 status=3"]
+    assert said[3:] == ["worker_ended worker=0 signal=SIGTERM"]
+    assert [record.levelno for record in caplog.records] == [20, 20, 30, 20]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(0, {"status": 0}), (2, {"status": 2}), (-9, {"signal": "SIGKILL"}), (-40, {"signal": "40"})]
+)
+def test_an_end_is_described(status: int, said: dict[str, object]) -> None:
+    assert describe_status(status) == said

@@ -15,6 +15,7 @@ sent again where nothing was sampled for it: the engine answered 409 or 429, or 
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -28,6 +29,9 @@ from turnkeeper.engines.wrapper import EngineWrapper
 from turnkeeper.errors import ConfigError, EngineError, RequestHookError
 from turnkeeper.fields import find_field
 from turnkeeper.jsontypes import JsonObject, encode_json, is_number, is_object
+from turnkeeper.logs import LogEvent
+
+logger = logging.getLogger("turnkeeper.engines")
 
 OPTION = "--custom-rollout-request-hook-path"
 
@@ -92,6 +96,7 @@ class RequestHook:
         if changed:
             raise self._refuse(f"changed {', '.join(sorted(changed))}: it may add fields that stand on no list")
         own = {name.lower(): value for name, value in headers.items() if name.lower() not in _OWNED_HEADERS}
+        logger.debug(LogEvent("hook_called", rid=request.rid, hook=self.path, fields=len(added), headers=len(own)))
         hooked = replace(request, forwarded={**request.forwarded, **added}, headers=own)
         return PreparedCall(request=hooked, attempts=int(attempts), interval_s=float(interval_s))
 

@@ -158,10 +158,6 @@ class RouteChecker:
         if (result.state, result.reason) != (before.state, before.reason):
             reason = result.reason if result.state is RouteState.UNFIT else ""
             self._publish(RouteChanged(at=self._clock.unix(), url=route.url, state=str(result.state), reason=reason))
-        if result.state is RouteState.UNFIT and result.reason != before.reason:
-            logger.warning("%s is not fit for turns: %s", route.url, result.reason)
-        elif before.state is RouteState.UNFIT and result.state is RouteState.SOUND:
-            logger.info("%s is fit for turns now", route.url)
 
     async def require_fit(self, url: str) -> None:
         """Refuse a turn on an unfit route, after a short wait where the route was not checked yet.

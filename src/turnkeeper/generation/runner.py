@@ -42,6 +42,7 @@ from turnkeeper.generation.joining import ReplyPart, join_parts
 from turnkeeper.generation.observer import EngineObserver
 from turnkeeper.generation.part_reader import ReplyPartReader, RunnerOptions, has_older_prefix
 from turnkeeper.generation.turn_run import CallStart, TurnOutcome, TurnRun
+from turnkeeper.logs import LogEvent
 from turnkeeper.routing import RoutingRows
 from turnkeeper.tasks import Spawn, spawn_alone
 from turnkeeper.telemetry import TurnPhase
@@ -162,6 +163,7 @@ class TurnRunner:
         run.attempts += 1
         rid = run.request.rid if run.attempts == 1 else f"{run.request.rid}-{run.attempts}"
         run.call_status.engine_calls, run.call_status.rid = run.attempts, rid
+        logger.debug(LogEvent("engine_call_began", rid=rid, attempt=run.attempts))
         request = derive_request(run.request, run.parts, rid=rid)
         if self._options.cache_salt_by_version:
             run.salted_versions = start.versions
@@ -273,6 +275,9 @@ class TurnRunner:
             max_attempts=self._options.max_attempts,
             has_streamed=run.has_streamed,
             obstacle=obstacle,
+        )
+        logger.debug(
+            LogEvent("call_aborted", rid=request.rid, action=str(action), tokens=count, is_explained=is_explained)
         )
         if action in (AbortAction.REFUSE, AbortAction.FAIL, AbortAction.GIVE_UP):
             raise run.build_abort(action, "" if generation is None else generation.url)

@@ -1,4 +1,7 @@
-"""The access log: one line for each HTTP request, whether a route takes it or not."""
+"""The access log: one line for each HTTP request, whether a route takes it or not.
+
+The query is never written, since clients put keys there.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -7,12 +10,9 @@ from typing import TypeAlias
 from turnkeeper.clock import Clock
 from turnkeeper.headers import REQUEST_ID
 from turnkeeper.http.exchange import AsgiMessage, Receive, Scope, Send
-from turnkeeper.logs import LogEvent
+from turnkeeper.logs import LogEvent, shorten_path
 
 logger = logging.getLogger("turnkeeper.access")
-
-LONGEST_PATH = 200
-"""So many characters of a path are written; the query is never, since clients put keys there."""
 
 AsgiApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -44,7 +44,7 @@ class AccessLog:
                     "http_request",
                     request=seen.request_id or _find_request_id(scope) or None,
                     method=scope["method"],
-                    path=scope["path"][:LONGEST_PATH],
+                    path=shorten_path(scope["path"]),
                     status=seen.status,
                     size_bytes=seen.size_bytes,
                     seconds=self._clock.now() - began,

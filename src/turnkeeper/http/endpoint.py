@@ -16,6 +16,8 @@ from turnkeeper.http.backend import Backend
 from turnkeeper.http.exchange import Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.headers import list_session_keys
+from turnkeeper.ids import parse_session_id
+from turnkeeper.logs import with_ids
 
 Handle: TypeAlias = Callable[[Exchange], Awaitable[None]]
 
@@ -36,7 +38,9 @@ class Endpoint:
         async with Exchange(scope, receive, send) as exchange:
             dialect = self.choose_dialect(exchange.headers) if self.choose_dialect else None
             on_error = partial(self.backend.report_failure, exchange, dialect=dialect)
-            await answer_or_explain(exchange, self._answer, dialect, on_error)
+            session_id = parse_session_id(exchange.path_params.get("session_id", "")) or ""
+            with with_ids(session=session_id, request=exchange.request_id):
+                await answer_or_explain(exchange, self._answer, dialect, on_error)
 
     async def _answer(self, exchange: Exchange) -> None:
         exchange.caller = self.backend.sessions.identify(list_session_keys(exchange.headers))

@@ -13,7 +13,6 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.headers import JSON_HEADERS
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.headers import build_error_headers
-from turnkeeper.logs import LogEvent, describe_error
 from turnkeeper.service.turns import ClientGoneError
 
 logger = logging.getLogger("turnkeeper.http")
@@ -34,10 +33,7 @@ def convert_error(error: Exception) -> TurnkeeperError:
 
 def tell_caller(error: TurnkeeperError, exchange: Exchange) -> TurnkeeperError:
     """Reduce an error to what its caller may know; the log has which engine it was and why."""
-    told = error if exchange.caller.is_admin else tell(error)
-    if told is not error:
-        logger.warning(LogEvent("error_told", method=exchange.method, path=exchange.path, **describe_error(error)))
-    return told
+    return error if exchange.caller.is_admin else tell(error)
 
 
 async def answer_or_explain(

@@ -23,6 +23,7 @@ from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.failure import convert_error, tell_caller
 from turnkeeper.http.headers import read_marks, select_harness_headers, select_trace_headers
 from turnkeeper.http.reading import read_call
+from turnkeeper.logs import add_ids
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.turns import ClientGoneError, Waiter
 
@@ -40,6 +41,7 @@ class TurnHandler:
     async def answer(self, exchange: Exchange) -> None:
         """Answer one request."""
         session_id = find_session_id(exchange, self.backend.sessions)
+        add_ids(session=session_id)
         read = await read_call(
             exchange, self.backend.options, self.dialect, partial(build_context, self.backend, session_id)
         )

@@ -3,6 +3,19 @@
 from turnkeeper.logs.context import add_ids, get_ids, with_ids
 from turnkeeper.logs.event import LogEvent
 from turnkeeper.logs.fault import describe_error
+from turnkeeper.logs.path import shorten_path
+from turnkeeper.logs.reports import log_report
 from turnkeeper.logs.setup import LogOptions, flush_log, logging_to
 
-__all__ = ["LogEvent", "LogOptions", "add_ids", "describe_error", "flush_log", "get_ids", "logging_to", "with_ids"]
+__all__ = [
+    "LogEvent",
+    "LogOptions",
+    "add_ids",
+    "describe_error",
+    "flush_log",
+    "get_ids",
+    "log_report",
+    "logging_to",
+    "shorten_path",
+    "with_ids",
+]

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 Ids: TypeAlias = Mapping[str, str | int]
-"""Ids by key: ``session``, ``turn``, ``request``."""
+"""Ids by key: ``session``, ``number`` (of a turn in flight), ``request``."""
 
 _NONE: Ids = MappingProxyType({})
 _ids: ContextVar[Ids] = ContextVar("turnkeeper_log_ids", default=_NONE)

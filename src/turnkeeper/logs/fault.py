@@ -11,20 +11,30 @@ from os import strerror
 from traceback import walk_tb
 
 from turnkeeper.errors import EngineError, TurnkeeperError
+from turnkeeper.fields import FIELDS
 from turnkeeper.logs.event import FieldValue, Scalar
 
 SAFE_FACTS = frozenset({"hook", "limit", "matcher", "param", "problem", "scope", "url"})
 """The facts whose texts are names that the server or its operator chose."""
 
 _HIDDEN_FACTS = frozenset({"expected", "found"})
-_PARAM = re.compile(r"[a-z_0-9]+(?:\[\d+\])?(?:\.[a-z_0-9]+(?:\[\d+\])?)*")
+# fmt: off
+_MEMBERS = frozenset({
+    "arguments", "call_id", "content", "description", "encrypted_content", "format", "function", "function_call",
+    "id", "index", "input", "input_schema", "is_error", "messages", "metadata", "mode", "name", "namespace",
+    "output", "output_config", "parameters", "reasoning", "refusal", "rewards", "role", "sampling_params", "schema",
+    "scopes", "signature", "source", "stop_sequences", "summary", "system", "text", "thinking", "tool_calls",
+    "tool_choice", "tool_name", "tool_use_id", "tools", "type",
+})
+# fmt: on
+"""The names of members of bodies, beside those of fields, that a parameter may be made of."""
 _LONGEST_FACT = 200
 _DEEPEST_CAUSE = 5
 _LAST_FRAMES = 12
 
 
 def describe_fault(error: BaseException) -> dict[str, FieldValue]:
-    """Describe an exception by the fields ``error`` or ``code``, ``facts``, ``hint``, ``cause`` and ``frames``."""
+    """Describe an exception by the fields ``error`` or ``code``, ``facts``, ``hint``, ``because`` and ``frames``."""
     return {**describe_error(error), "frames": tuple(_list_frames(error)) or None}
 
 
@@ -35,7 +45,7 @@ def describe_error(error: BaseException) -> dict[str, FieldValue]:
         hint = error.hint if isinstance(error, EngineError) else ""  # other hints may name what the agent sent
         fields = {"code": error.code, "facts": _select_facts(error) or None, "hint": hint or None}
     causes = tuple(map(_name, _walk_causes(error)))
-    return {**fields, "cause": causes or None}
+    return {**fields, "because": causes or None}
 
 
 def _select_facts(error: TurnkeeperError) -> dict[str, Scalar]:
@@ -47,7 +57,13 @@ def _is_safe(name: str, value: object) -> bool:
         return name not in _HIDDEN_FACTS
     if not isinstance(value, str) or name not in SAFE_FACTS or not 0 < len(value) <= _LONGEST_FACT:
         return False
-    return name != "param" or _PARAM.fullmatch(value) is not None
+    return name != "param" or _is_known(value)
+
+
+def _is_known(param: str) -> bool:
+    """True for a parameter such as ``messages[3].content`` that is made of names of ours: any other, its client made
+    up."""
+    return all(word in _MEMBERS or word in FIELDS for word in re.sub(r"\[\d+\]", "", param).split("."))
 
 
 def _name(error: BaseException) -> str:

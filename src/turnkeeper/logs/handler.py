@@ -13,7 +13,7 @@ from turnkeeper.logs.fault import describe_fault
 from turnkeeper.logs.line import Fields, LogLine
 from turnkeeper.logs.writer import LogWriter
 
-ID_KEYS = ("session", "turn", "request")
+ID_KEYS = ("session", "turn", "number", "request")
 """The ids that lines carry where there are any, in this order and before every other key."""
 
 MESSAGE = "message"
@@ -70,7 +70,7 @@ def build_line(record: logging.LogRecord) -> LogLine:
         event, said = record.msg.name, record.msg.fields
     else:
         event, said = MESSAGE, {"logger": record.name, "message": read_message(record)}
-    fields: dict[str, FieldValue] = {**get_ids(), **said}
+    fields: dict[str, FieldValue] = {**get_ids(), **{name: value for name, value in said.items() if value is not None}}
     if record.exc_info and record.exc_info[1] is not None:
         fields |= describe_fault(record.exc_info[1])
     ids = {name: fields.pop(name) for name in ID_KEYS if name in fields}

@@ -139,6 +139,7 @@ TASKS = (
     "reconnect_grace",
     "session_sweep",
     "tokenizer",
+    "turn_delays",
     "turns",
 )
 """The background tasks of a server, by the names that ``GET /health`` shows."""

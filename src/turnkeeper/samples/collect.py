@@ -69,11 +69,6 @@ class DroppedLeaf:
             return str(self.rollback.cause)
         return str(DropReason.OVER_MAX_SEQ_LEN if self.is_over_length else DropReason.NOT_PICKED)
 
-    def describe(self) -> str:
-        """Describe the leaf in one sentence, for logs."""
-        by = "" if self.rollback is None or self.rollback.by is None else f", turn {self.rollback.by} came in its place"
-        return f"turn {self.turn_id} ({self.response_id}) ends no sample: {self.cause}{by}"
-
     def to_json(self) -> JsonObject:
         """Return the leaf's turn, the cause, and the turn that took its place where there is one."""
         rollback = {} if self.rollback is None else self.rollback.to_json()

@@ -9,6 +9,7 @@ from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.generation import Gate
 from turnkeeper.jsontypes import JsonObject
+from turnkeeper.logs import log_report
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
 from turnkeeper.service.drain import Drain
@@ -72,7 +73,7 @@ def build_base(
         ConfigError: the tokenizer that is asked for cannot work.
     """
     clock, metrics = dependencies.clock, Metrics(config.engine.backend_url)
-    reports = ReportStream((metrics.record_report, *dependencies.readers))
+    reports = ReportStream((metrics.record_report, log_report, *dependencies.readers))
     encoders = EncoderSelector(
         renderer,
         load_encoder,

@@ -49,7 +49,7 @@ from turnkeeper.service.sessions import (
     close_session,
 )
 from turnkeeper.service.sessions.closing import EXPIRED
-from turnkeeper.service.turns import StoreTurn, TurnService, keep_in_memory
+from turnkeeper.service.turns import DelayWatch, StoreTurn, TurnService, keep_in_memory
 
 logger = logging.getLogger("turnkeeper")
 
@@ -339,11 +339,19 @@ def _build_control(base: BaseParts, engines: _Engines) -> EngineControl:
 
 
 def _build_lifecycle(base: BaseParts, engines: _Engines, sessions: _Sessions) -> Lifecycle:
+    delays = DelayWatch(
+        sessions.registry,
+        base.clock,
+        after_s=base.config.log.slow_turn_s,
+        publish=base.reports.publish,
+        find_engine=engines.calls.find_url,
+    )
     # The checks of routes have to be there when the engines are polled for the first time.
     loops: dict[str, Loop] = {} if engines.routes is None else {"engine_routes": engines.routes.run}
     loops |= {
         "engine_watch": engines.monitor.run,
         "session_sweep": sessions.service.sweep_forever,
+        "turn_delays": delays.run,
         "loop_delay": partial(measure_loop_delay, base.clock, base.metrics),
         "tokenizer": base.encoders.run,
     }

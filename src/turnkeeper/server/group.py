@@ -5,6 +5,7 @@ dies, the pipe ends and so does the child. Plain subprocesses, since a trainer m
 process, which multiprocessing allows no children. Knows nothing of what the children do.
 """
 
+import logging
 import os
 import signal
 import struct
@@ -15,7 +16,13 @@ from collections.abc import Sequence
 from queue import SimpleQueue
 from types import FrameType
 
+from turnkeeper.logs import LogEvent
+
+logger = logging.getLogger("turnkeeper.workers")
+
 _LENGTH = struct.Struct("<Q")
+_ORDERLY = (0, -signal.SIGTERM)
+"""The statuses of children that ended as they were told."""
 
 
 def run_group(command: Sequence[str], tasks: Sequence[bytes], *, grace_s: float) -> int:
@@ -35,6 +42,7 @@ def run_group(command: Sequence[str], tasks: Sequence[bytes], *, grace_s: float)
     ended: SimpleQueue[int] = SimpleQueue()
 
     children: list[subprocess.Popen[bytes]] = []
+    reporters: list[threading.Thread] = []
     told = 0
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -46,14 +54,18 @@ def run_group(command: Sequence[str], tasks: Sequence[bytes], *, grace_s: float)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        for task in tasks:
+        for number, task in enumerate(tasks):
             children.append(_start(command, task))
-            threading.Thread(target=_report, args=(children[-1], ended), daemon=True).start()
+            logger.info(LogEvent("worker_started", worker=number, pid=children[-1].pid))
+            reporters.append(threading.Thread(target=_report, args=(number, children[-1], ended), daemon=True))
+            reporters[-1].start()
         status = ended.get()
         told = max(told, 1)
         return status
     finally:
         _end(children, grace_s)
+        for reporter in reporters:
+            reporter.join()
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -93,8 +105,21 @@ def _start(command: Sequence[str], task: bytes) -> subprocess.Popen[bytes]:
     return child
 
 
-def _report(child: subprocess.Popen[bytes], ended: SimpleQueue[int]) -> None:
-    ended.put(child.wait())
+def _report(number: int, child: subprocess.Popen[bytes], ended: SimpleQueue[int]) -> None:
+    status = child.wait()
+    level = logging.INFO if status in _ORDERLY else logging.WARNING
+    logger.log(level, LogEvent("worker_ended", worker=number, pid=child.pid, **describe_status(status)))
+    ended.put(status)
+
+
+def describe_status(status: int) -> dict[str, int | str]:
+    """Describe how a child ended: the field ``status``, or ``signal`` where a signal ended it."""
+    if status >= 0:
+        return {"status": status}
+    try:
+        return {"signal": signal.Signals(-status).name}
+    except ValueError:  # a signal without a name, as those for real-time use
+        return {"signal": str(-status)}
 
 
 def _follow(descriptor: int) -> None:

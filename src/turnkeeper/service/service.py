@@ -16,6 +16,7 @@ from turnkeeper.core import Ledger, Query, TurnRequest
 from turnkeeper.generation import Gate
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.logs import LogEvent
 from turnkeeper.metrics import Metrics
 from turnkeeper.samples import Collection, Reward, SamplesPayload
 from turnkeeper.service.sessions import (
@@ -298,7 +299,8 @@ class SessionService:
             if leaf.turn_id not in entry.dropped_leaves:
                 entry.dropped_leaves.add(leaf.turn_id)
                 self._metrics.count("turnkeeper_leaves_dropped", cause=leaf.cause)
-                logger.info("session %s: %s", entry.id, leaf.describe())
+                by = None if leaf.rollback is None else leaf.rollback.by
+                logger.info(LogEvent("leaf_dropped", session=entry.id, turn=leaf.turn_id, cause=leaf.cause, by=by))
 
     def abort_all(self) -> int:
         """End every turn in flight for good, and let the sessions that exist take no further turns.

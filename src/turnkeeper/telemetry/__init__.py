@@ -12,6 +12,7 @@ from turnkeeper.telemetry.reports import (
     SessionBegan,
     SessionEnded,
     TurnBegan,
+    TurnDelayed,
     TurnEnd,
     TurnEnded,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "SessionBegan",
     "SessionEnded",
     "TurnBegan",
+    "TurnDelayed",
     "TurnEnd",
     "TurnEnded",
     "TurnPhase",

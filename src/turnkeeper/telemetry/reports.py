@@ -13,7 +13,7 @@ from typing import TypeAlias
 from turnkeeper.core import Cause, DropReason, FinishReason, Label
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.ids import SessionId, TurnId
-from turnkeeper.telemetry.phases import TurnTimes
+from turnkeeper.telemetry.phases import TurnPhase, TurnTimes
 
 
 class TurnEnd(StrEnum):
@@ -41,6 +41,26 @@ class TurnBegan:
     """The id of the HTTP request; empty where the turn has none."""
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
     """Tracing headers of the request, by their lower-case names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnDelayed:
+    """A turn has been in flight for long: the first such report of a turn, or its age has doubled since the last."""
+
+    at: float
+    session_id: SessionId
+    number: int
+    phase: TurnPhase
+    """What the turn waits for."""
+    phase_age_s: float
+    """The seconds for which it has waited for that."""
+    age_s: float
+    """The seconds since the turn began."""
+    engine_calls: int
+    """The number of calls that the turn has made to engines so far."""
+    engine_url: str = ""
+    """The engine that has the call; empty where none has."""
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +206,7 @@ class PauseChanged:
 
 Report: TypeAlias = (
     TurnBegan
+    | TurnDelayed
     | TurnEnded
     | RequestFailed
     | SessionBegan

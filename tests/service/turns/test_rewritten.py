@@ -51,9 +51,7 @@ async def test_a_rewritten_reply_is_counted_and_logged_and_the_engine_is_told_wh
     with caplog.at_level(logging.INFO, logger="turnkeeper.turns"):
         await kit.say(session_id, go_on(ADDED, content=None))
     assert json.loads(kit.engine.calls[-1].request.messages[1]["tool_calls"][0]["function"]["arguments"]) == SAMPLED
-    assert caplog.messages == [
-        f"session {session_id}: the reply of turn 0 came back rewritten: keys_added, text_left_out"
-    ]
+    assert caplog.messages == [f"reply_rewritten session={session_id} turn=0 kinds=keys_added,text_left_out"]
     shown = kit.backend.metrics.render().decode()
     for kind in ("keys_added", "text_left_out"):
         assert f'turnkeeper_rewritten_replies_total{{kind="{kind}"}} 1.0' in shown

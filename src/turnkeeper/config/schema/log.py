@@ -1,7 +1,7 @@
 """The options of the log."""
 
 from turnkeeper.choices import LogFormat, LogLevel
-from turnkeeper.config.schema.section import SessionIds, SettingsSection
+from turnkeeper.config.schema.section import Duration, SessionIds, SettingsSection
 
 
 class LogSection(SettingsSection):
@@ -26,4 +26,9 @@ class LogSection(SettingsSection):
     """Write a line for each HTTP request too, with its status, size and time.
 
     Turn it on to look for requests that reach no turn, or for a client that polls too often.
+    """
+    slow_turn_s: Duration = 300.0
+    """A turn in flight for this long is named in the log, with what it waits for; again when its age has doubled.
+
+    Lower it where turns are short, so that one that is stuck is named sooner.
     """

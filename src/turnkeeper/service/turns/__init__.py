@@ -1,5 +1,6 @@
 """One turn, from an agent's request to its record and its responses; ``turn_service`` has the path."""
 
+from turnkeeper.service.turns.delays import DelayWatch
 from turnkeeper.service.turns.in_flight import TurnInFlight, TurnState
 from turnkeeper.service.turns.plan import GenerationPlan, plan_generation
 from turnkeeper.service.turns.request import ResolvedRequest, resolve_request
@@ -8,6 +9,7 @@ from turnkeeper.service.turns.waiter import ClientGoneError, RecordedReply, Text
 
 __all__ = [
     "ClientGoneError",
+    "DelayWatch",
     "GenerationPlan",
     "RecordedReply",
     "ResolvedRequest",

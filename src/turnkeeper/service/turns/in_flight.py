@@ -13,6 +13,7 @@ what would close the session waits (``SessionEntry.after_recording``). The happy
 """
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -26,6 +27,7 @@ from turnkeeper.dialects.reply import AgentReply
 from turnkeeper.errors import EngineError, EnginePausedError, EngineRefusedError, TurnAbortedError, TurnkeeperError
 from turnkeeper.generation import CallStatus
 from turnkeeper.headers import REQUEST_ID
+from turnkeeper.logs import LogEvent
 from turnkeeper.service.sessions.footprint import measure_text
 from turnkeeper.service.turns.waiter import ClientGoneError, RecordedReply, TextDelta, Waiter
 from turnkeeper.tasks import Spawn
@@ -33,6 +35,8 @@ from turnkeeper.telemetry import PhaseClock, TurnBegan, TurnEnd, TurnEnded, Turn
 
 if TYPE_CHECKING:
     from turnkeeper.service.sessions import SessionEntry
+
+logger = logging.getLogger("turnkeeper.turns")
 
 
 class TurnState(StrEnum):
@@ -168,6 +172,7 @@ class TurnInFlight:
     def note_hang_up(self) -> None:
         """Note that a client left: a turn without any other client is kept for the reconnect grace."""
         if self.state in ABANDONABLE and not self.has_waiters and self._timer is None:
+            logger.debug(LogEvent("client_left", session=self.entry.id, number=self.pending.number))
             self._timer = self._spawn("reconnect_grace", self._expire())
 
     def note_prompt(self, prompt_tokens: int) -> None:

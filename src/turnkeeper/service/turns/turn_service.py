@@ -26,12 +26,14 @@ from turnkeeper.dialects.reply import build_reply
 from turnkeeper.errors import EngineTimeoutError, SessionClosedError
 from turnkeeper.fleet import EngineMonitor
 from turnkeeper.generation import TurnOutcome, TurnRunner
+from turnkeeper.logs import LogEvent, add_ids
 from turnkeeper.metrics import Metrics
 from turnkeeper.rendering import Renderer
 from turnkeeper.service.drain import Drain
 from turnkeeper.service.sessions import SessionEntry
 from turnkeeper.service.turns.budget import check_messages, choose_limit
 from turnkeeper.service.turns.in_flight import TurnInFlight
+from turnkeeper.service.turns.lines import log_explained, log_matched, log_rendered
 from turnkeeper.service.turns.plan import GenerationPlan, plan_generation
 from turnkeeper.service.turns.prompt import join_prompt, render_prompt
 from turnkeeper.service.turns.request import ResolvedRequest, decide_retry, resolve_request
@@ -108,6 +110,8 @@ class TurnService:
         grace_s = self._config.timeouts.reconnect_grace_s
         turn = TurnInFlight(entry, pending, response_id=response_id, grace_s=grace_s, spawn=self._spawn)
         waiter = turn.join()
+        add_ids(session=entry.id, number=pending.number)
+        log_matched(pending)
         try:
             plan = await self._plan(turn, resolved)
         except BaseException as error:
@@ -116,6 +120,7 @@ class TurnService:
             turn.fail(error if isinstance(error, Exception) else SessionClosedError("the server is stopping"))
             raise
         turn.note_prompt(plan.prompt_tokens)
+        log_rendered(turn, plan)
         if not turn.is_over:
             task = turn.start(self._run(turn, plan))
             self._tasks.add(task)
@@ -218,8 +223,10 @@ class TurnService:
             entry.session.append(pending, prepared)
             entry.add_turn(prepared)
         if prepared.rewrite is not None:
-            kinds = ", ".join(prepared.rewrite.kinds)
-            logger.info("session %s: the reply of turn %s came back rewritten: %s", entry.id, prepared.parent, kinds)
+            logger.info(
+                LogEvent("reply_rewritten", session=entry.id, turn=prepared.parent, kinds=prepared.rewrite.kinds)
+            )
+        log_explained(entry.id, prepared)
         self._metrics.count("turnkeeper_replies", how="sampled")
         return prepared
 
@@ -228,11 +235,13 @@ class TurnService:
         decision = decide_retry(entry, resolved, replay_window_s=self._config.timeouts.replay_window_s)
         if decision.answer is Answer.JOIN and decision.number is not None:
             self._metrics.count("turnkeeper_replies", how="joined")
+            logger.debug(LogEvent("turn_joined", session=entry.id, number=decision.number))
             return entry.in_flight[decision.number].join()
         if decision.answer is not Answer.REPLAY or decision.turn_id is None:
             return None
         turn = entry.session.forest.get(decision.turn_id)
         self._metrics.count("turnkeeper_replies", how="replayed")
+        logger.debug(LogEvent("reply_replayed", session=entry.id, turn=turn.id))
         entry.lost.discard(turn.id)  # its reply is on its way again
         reply = build_reply(turn.completion, turn.path_tokens - len(turn.completion.ids))
         return Waiter(
