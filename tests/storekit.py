@@ -57,6 +57,8 @@ def spell(value: Any) -> Any:
         ]
     if isinstance(value, RoutingRows):
         return "rows", spell(value.experts_RLK)
+    if isinstance(value, RoutingRows):
+        return "RoutingRows", spell(value.experts_RLK)
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, float):
