@@ -15,12 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 
 from client.forms import FORMS, MakeClient, Threaded
 from httpkit import Site, running_site
 from servicekit import user
-from turnkeeper.client import NO_RETRY, AgentClient, SessionClient, SyncAgentClient, SyncSessionClient
+from turnkeeper.client import NO_RETRY, AgentClient, Retry, SessionClient, SyncAgentClient, SyncSessionClient
 from turnkeeper.client.workers import rank_urls
 from turnkeeper.errors import (
     AuthenticationError,
@@ -34,6 +35,7 @@ from turnkeeper.errors import (
     SessionClosedError,
     SessionExpiredError,
     SessionNotFoundError,
+    TurnkeeperError,
 )
 from turnkeeper.testing.engine import unreachable_url
 
@@ -104,12 +106,27 @@ async def test_sessions_are_listed_page_by_page_over_all_workers(make: MakeClien
         client = make([site.url for site in sites])
         for session_id in IDS[:9]:
             await client.create(session_id=session_id)
-        for page in (1, 2, 1000):
-            assert sorted(await _list_ids(client, page=page)) == IDS[:9]
+        for limit in (1, 2, 1000):
+            assert sorted(await _list_ids(client, limit=limit)) == IDS[:9]
         rows = {row["session_id"]: row async for row in client.sessions()}
         for session_id, row in rows.items():
             assert row["server_url"] == rank_urls([site.url for site in sites], session_id)[0]
             assert row["turns"] == 0
+
+
+async def test_sessions_are_chosen_as_the_route_chooses_them(make: MakeClient) -> None:
+    async with running_workers() as sites:
+        client = make([site.url for site in sites])
+        for number, session_id in enumerate(IDS[:6]):
+            await client.create(
+                session_id=session_id, metadata={"run": "a & b" if number % 2 else "c", "group": number}
+            )
+        assert sorted(await _list_ids(client, metadata={"run": "a & b"})) == IDS[1:6:2]
+        assert await _list_ids(client, metadata={"group": np.int64(3)}, state="open", in_flight=0) == [IDS[3]]
+        assert await _list_ids(client, min_idle=3600) == []
+        for wrong in ({"state": "ajar"}, {"age": 3}):
+            with pytest.raises(RequestError, match=next(iter(wrong))):
+                await _list_ids(client, **wrong)
 
 
 def test_the_rank_of_a_worker_depends_on_the_id_and_its_address_alone() -> None:
@@ -224,11 +241,64 @@ async def test_another_address_is_said_to_be_none_of_a_session_server(make: Make
             await make(f"{site.url}/v1", retry=NO_RETRY).create()
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:30100", "localhost", "", [], ["http://a", "b"]])
+@pytest.mark.parametrize(
+    "url",
+    ["127.0.0.1:30100", "localhost", "", [], ["http://a", "b"], "http://", "http://a:x", "ftp://a", "http://[::1"],
+)
 def test_what_is_no_address_is_refused_at_once(url: Any) -> None:
     for kind in (SessionClient, SyncSessionClient):
         with pytest.raises(ConfigError, match="address of a session server"):
             kind(url)
+
+
+@asynccontextmanager
+async def _listening(answer: bytes | None) -> AsyncGenerator[str]:
+    """A server that is none: it answers these bytes and hangs up, or with None says nothing; its URL."""
+
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        if answer is not None:
+            writer.write(answer)
+            writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield "http://{}:{}".format(*server.sockets[0].getsockname())
+        for writer in writers:
+            writer.close()
+            await writer.wait_closed()
+
+
+ODD = {
+    "hangs up": (b"", ServerUnreachableError),
+    "is no HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", ServerUnreachableError),
+    "breaks off": (b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{", ServerUnreachableError),
+    "says nothing": (None, ServerUnreachableError),
+    "answers with a page": (b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>", ServerReplyError),
+    "answers with a list": (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]", ServerReplyError),
+    "sends elsewhere": (b"HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n", ServerReplyError),
+}
+
+
+@pytest.mark.parametrize(("answer", "kind"), ODD.values(), ids=ODD)
+async def test_what_answers_otherwise_is_an_error_that_names_the_address(
+    make: MakeClient, answer: bytes | None, kind: type[TurnkeeperError]
+) -> None:
+    async with _listening(answer) as url:
+        with pytest.raises(kind) as caught:
+            await make(url, timeout_s=0.1 if answer is None else 30, retry=NO_RETRY).health()
+        assert url in caught.value.message or kind is ServerReplyError
+        assert caught.value.hint
+        assert not caught.value.message.endswith(": ")
+
+
+async def test_a_server_without_tls_is_not_asked_again_for_it(make: MakeClient) -> None:
+    async with running_site() as site:
+        with pytest.raises(ServerUnreachableError) as caught:
+            await make(site.url.replace("http:", "https:"), retry=Retry(first_wait_s=60)).health()
+        assert caught.value.facts["is_final"]
 
 
 async def test_another_key_is_refused(make: MakeClient) -> None:

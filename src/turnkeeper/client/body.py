@@ -27,6 +27,15 @@ def encode_body(body: JsonObject) -> bytes:
         raise RequestError(f"the body cannot be written as JSON: {error}") from error
 
 
+def spell_value(value: Any) -> str:
+    """Write a value as a parameter of a URL: a text as it is, any other value as JSON.
+
+    Raises:
+        RequestError: the value cannot be written as JSON.
+    """
+    return value if isinstance(value, str) else encode_json(_spell(value, "the value")).decode()
+
+
 def _spell(value: Any, place: str) -> Any:
     """Replace arrays and tensors by lists, and refuse what JSON cannot say by its place."""
     if isinstance(value, float):  # numpy's float64 is one, and is written as it stands

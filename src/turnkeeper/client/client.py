@@ -18,9 +18,10 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
-from urllib.parse import quote
+from urllib.parse import urlencode, urlsplit
 
 from turnkeeper.client.address import SessionAddress
+from turnkeeper.client.body import spell_value
 from turnkeeper.client.requester import Reply, Requester, Transport
 from turnkeeper.client.retry import NO_RETRY, Fate, Retry, judge
 from turnkeeper.client.transports import AiohttpTransport
@@ -312,26 +313,32 @@ class SessionClient(_Client):
             done=(SessionNotFoundError, Reply(url="", status=204, headers={}, body=b"")),
         )
 
-    async def sessions(self, *, page: int = 1000) -> AsyncGenerator[JsonObject]:
-        """Iterate over the rows that ``GET /sessions`` shows, of all workers.
-
-        A session that is opened or ends meanwhile may be missing or stand among them.
+    async def sessions(
+        self, *, metadata: Mapping[str, Any] | None = None, **conditions: str | float
+    ) -> AsyncGenerator[JsonObject]:
+        """Iterate over the rows of ``GET /sessions``, of one worker after the other.
 
         Args:
-            page: how many rows are asked for at a time.
+            metadata: only sessions that were created with these values.
+            conditions: the other parameters of the route by name, such as ``state="open"``, ``min_idle=60`` or
+                ``order="created"``; ``limit`` is the size of a page, and does not end the iteration.
 
         Yields:
             A row, with ``server_url``, the address of the session's worker.
+
+        Raises:
+            RequestError: the server refuses a parameter.
         """
+        asked = {name: spell_value(value) for name, value in conditions.items()}
+        asked |= {f"metadata.{key}": spell_value(value) for key, value in (metadata or {}).items()}
         for url in self._urls:
-            after: str | None = None
+            page: JsonObject = {"next": None}
             while True:
-                query = f"?limit={page}" + ("" if after is None else f"&after={quote(after)}")
-                shown = (await self._requester.call("GET", f"{url}/sessions{query}")).read_object("sessions", "next")
-                for row in shown["sessions"]:
+                query = urlencode(asked if page["next"] is None else {**asked, "after": page["next"]})
+                page = (await self._requester.call("GET", f"{url}/sessions?{query}")).read_object("sessions", "next")
+                for row in page["sessions"]:
                     yield {**row, "server_url": url}
-                after = shown["next"]
-                if after is None:
+                if page["next"] is None:
                     break
 
     async def health(self) -> JsonObject:
@@ -464,13 +471,21 @@ class AgentClient(_Client):
 
 def _parse_urls(given: str | Sequence[str]) -> tuple[str, ...]:
     urls = tuple(dict.fromkeys(url.rstrip("/") for url in ([given] if isinstance(given, str) else given)))
-    wrong = next((url for url in urls if not url.startswith(("http://", "https://"))), None)
+    wrong = next((url for url in urls if not _is_address(url)), None)
     if wrong is None and urls:
         return urls
     raise ConfigError(
         f"the address of a session server is expected, got {'none' if wrong is None else repr(wrong)}",
         hint="such as http://127.0.0.1:30100, or a list with that of each worker",
     )
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port, or an IPv6 address, that is none
+        return False
 
 
 def _check_id(text: str) -> SessionId:

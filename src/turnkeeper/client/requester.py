@@ -192,11 +192,21 @@ class Requester:
         raise parse_failure(reply.status, reply.body, reply.headers)
 
 
-def build_unreachable(url: str, error: BaseException, *, is_sent: bool) -> ServerUnreachableError:
-    """Build the error of a request that got no reply."""
+def build_unreachable(
+    url: str, error: BaseException, *, is_sent: bool, is_final: bool = False
+) -> ServerUnreachableError:
+    """Build the error of a request that got no reply.
+
+    Args:
+        url: of the request.
+        error: what the client library raised.
+        is_sent: whether the server may have got the request.
+        is_final: whether a second request would end as this one did.
+    """
     return ServerUnreachableError(
-        f"no answer from {url}: {error or type(error).__name__}",
+        f"no answer from {url}: {str(error) or type(error).__name__}",
         hint="is the session server running, and is this its address?",
         url=url,
         is_sent=is_sent,
+        is_final=is_final,
     )

@@ -56,7 +56,8 @@ class AiohttpTransport:
                     body = await response.read()
                     return Reply(url=request.url, status=response.status, headers=headers, body=body)
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-                raise build_unreachable(request.url, error, is_sent=False) from error
+                is_final = isinstance(error, aiohttp.ClientSSLError)
+                raise build_unreachable(request.url, error, is_sent=False, is_final=is_final) from error
             except (aiohttp.ClientError, TimeoutError) as error:
                 raise build_unreachable(request.url, error, is_sent=True) from error
 
@@ -110,7 +111,8 @@ class Urllib3Transport:
                 request.method, request.url, body=request.body, headers=request.headers, retries=False, redirect=False
             )
         except (exceptions.NewConnectionError, exceptions.ConnectTimeoutError, exceptions.SSLError) as error:
-            raise build_unreachable(request.url, error, is_sent=False) from error
+            is_final = isinstance(error, exceptions.SSLError)
+            raise build_unreachable(request.url, error, is_sent=False, is_final=is_final) from error
         except (exceptions.HTTPError, OSError) as error:
             raise build_unreachable(request.url, error, is_sent=True) from error
         headers = {name.lower(): value for name, value in response.headers.items()}
