@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
 
-.PHONY: demo test fast test-clients assets check coverage fix docs bench proof clean
+.PHONY: demo test fast test-clients assets check coverage fix docs bench crashes proof clean
 
 # The stamps remember which pyproject.toml an environment was made from.
 $(VENV)/.made:
@@ -62,6 +62,9 @@ bench: $(VENV)/.demo         ## what a turn costs; ARGS=--full for all cases; pa
 	-$(BIN)/python tests/assets.py qwen3
 	$(BIN)/python -m pip install --quiet --editable '.[demo,fast]'
 	$(BIN)/turnkeeper bench $(ARGS)
+
+crashes: $(VENV)/.dev       ## 10,000 random histories of a store whose process dies or whose disk fails; over an hour
+	CRASH_HISTORIES=10000 $(BIN)/python -m pytest tests/store/test_crashes.py $(ARGS)
 
 proof: $(VENV)/.demo         ## weight updates under load in every pause mode, every logprob computed again; 15 minutes
 	$(BIN)/python -m benchmarks.updates --repeats 20 --seconds 900 $(ARGS)

@@ -231,6 +231,16 @@ class StoredTalk:
         return turn
 
 
+async def create(store: SessionStore, talk: StoredTalk) -> StoredSession:
+    """Store the opening of a session."""
+    return await store_opening(store, talk.id, opening_of(talk.session))
+
+
+async def store_opening(store: SessionStore, session_id: SessionId, opening: SessionOpening) -> StoredSession:
+    """Store an opening, and wait until it is stored."""
+    return await store.create(session_id, opening)
+
+
 FINGERPRINT = {"tokenizer": "t", "template": "p", "family": "qwen3"}
 SECRET = "5e" * 32
 

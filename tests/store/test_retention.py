@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from storekit import StoredTalk, opening_of, session_id, storing
+from storekit import StoredTalk, create, session_id, storing
 from turnkeeper.store import RetentionRules, StoredLine, StoredState, choose_removals
 
 RULES = RetentionRules(keep_s=100.0, tombstone_s=50.0)
@@ -75,7 +75,7 @@ async def test_a_store_removes_what_is_chosen_and_says_so(tmp_path: Path, caplog
     collected, lost = StoredTalk(1), StoredTalk(2)
     async with storing(tmp_path) as store:
         for talk in (collected, lost):
-            await talk.say(await store.create(talk.id, opening_of(talk.session)))
+            await talk.say(await create(store, talk))
             store.release(talk.id)
         await store.add_receipt(collected.id, "r", 1, 3.0)
         with caplog.at_level(logging.WARNING, "turnkeeper.store"):
@@ -95,5 +95,5 @@ async def test_a_store_removes_what_is_chosen_and_says_so(tmp_path: Path, caplog
 async def test_a_session_that_is_written_is_kept(tmp_path: Path) -> None:
     talk = StoredTalk()
     async with storing(tmp_path) as store:
-        await talk.say(await store.create(talk.id, opening_of(talk.session)))
+        await talk.say(await create(store, talk))
         assert await store.apply_retention(RULES, now=1e6) == []

@@ -22,7 +22,18 @@ from typing import Any
 import pytest
 
 from sessionkit import ask, user
-from storekit import FINGERPRINT, StoredTalk, open_store, opening_of, rows_of, session_id, spell, storing
+from storekit import (
+    FINGERPRINT,
+    StoredTalk,
+    create,
+    open_store,
+    opening_of,
+    rows_of,
+    session_id,
+    spell,
+    store_opening,
+    storing,
+)
 from turnkeeper.core import DropReason, fold
 from turnkeeper.core.event import ReplyDelivered, TokensDropped, TurnCommitted
 from turnkeeper.errors import (
@@ -53,7 +64,7 @@ async def test_what_was_stored_is_there_in_the_next_process(tmp_path: Path) -> N
     talk = StoredTalk()
     opening = opening_of(talk.session, settings={"metadata": {"a": 1}}, limit_tokens=9, key_hash=b"k")
     async with storing(tmp_path) as store:
-        stored = await store.create(talk.id, opening)
+        stored = await store_opening(store, talk.id, opening)
         turn = await talk.say(stored, "one", rows=rows_of(4))
         await talk.say(stored, "two", rows=rows_of(3, first=4))
         talk.session.mark_delivered(turn.id, at=9.0)
@@ -77,7 +88,7 @@ async def test_what_was_stored_is_there_in_the_next_process(tmp_path: Path) -> N
 async def test_a_line_says_what_a_session_has(tmp_path: Path) -> None:
     talk = StoredTalk()
     async with storing(tmp_path) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         await talk.say(stored, rows=rows_of(4))
         (line,) = store.reader.list_sessions()
         assert line == store.reader.find_session(talk.id)
@@ -91,7 +102,7 @@ async def test_a_line_says_what_a_session_has(tmp_path: Path) -> None:
 async def test_commits_of_many_sessions_share_a_group(tmp_path: Path) -> None:
     talks = [StoredTalk(number) for number in range(1, 21)]
     async with storing(tmp_path) as store:
-        sessions = await asyncio.gather(*(store.create(talk.id, opening_of(talk.session)) for talk in talks))
+        sessions = await asyncio.gather(*(create(store, talk) for talk in talks))
         for _ in range(3):
             await asyncio.gather(*(talk.say(each) for talk, each in zip(talks, sessions, strict=True)))
         assert store.writer.stored_jobs == 80
@@ -102,7 +113,7 @@ async def test_commits_of_many_sessions_share_a_group(tmp_path: Path) -> None:
 async def test_a_cancelled_wait_does_not_cancel_its_commit(tmp_path: Path) -> None:
     talk = StoredTalk()
     async with storing(tmp_path) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         pending, turn = talk.prepare()
         task = asyncio.create_task(stored.commit(TurnCommitted(at=1.0, turn=turn)))
         await asyncio.sleep(0)
@@ -117,7 +128,7 @@ async def test_a_cancelled_wait_does_not_cancel_its_commit(tmp_path: Path) -> No
 async def test_a_turn_behind_one_that_was_not_stored_is_refused(tmp_path: Path) -> None:
     talk = StoredTalk()
     async with storing(tmp_path) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         talk.append(talk.prepare())
         _, second = talk.prepare()
         with pytest.raises(StoreWriteError, match=r"turn 1 cannot be stored.*has 0 turns"):
@@ -143,7 +154,7 @@ FAILING = (CrashPoint.BEFORE_ROWS, CrashPoint.ROWS_HALF_WRITTEN, CrashPoint.BEFO
 async def test_a_write_that_fails_leaves_the_session_as_it_was(tmp_path: Path, point: CrashPoint) -> None:
     talk, fault = StoredTalk(), Failing()
     async with storing(tmp_path, reach=fault) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         await talk.say(stored, "one", rows=rows_of(2))
         fault.at = point
         pending, turn = talk.prepare("lost", rows=rows_of(3), tools=({"name": "t"},))
@@ -167,7 +178,7 @@ async def test_a_write_that_fails_leaves_the_session_as_it_was(tmp_path: Path, p
 async def test_an_event_that_nobody_waits_for_comes_with_the_next_turn(tmp_path: Path) -> None:
     talk, fault = StoredTalk(), Failing()
     async with storing(tmp_path, reach=fault) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         fault.at = CrashPoint.BEFORE_COMMIT
         stored.note(TokensDropped(at=1.0, reason=DropReason.CLIENT_GONE, sampled_tokens=3))
         stored.note(TokensDropped(at=1.0, reason=DropReason.CLIENT_GONE, sampled_tokens=4))
@@ -182,7 +193,7 @@ async def test_an_event_that_nobody_waits_for_comes_with_the_next_turn(tmp_path:
 async def test_one_job_that_cannot_be_stored_does_not_fail_its_group(tmp_path: Path) -> None:
     talks = [StoredTalk(1), StoredTalk(2)]
     async with storing(tmp_path) as store:
-        one, two = [await store.create(talk.id, opening_of(talk.session)) for talk in talks]
+        one, two = [await create(store, talk) for talk in talks]
         _, bad = talks[0].prepare(sampling={"x": {1, 2}})
         pending, good = talks[1].prepare()
         results = await asyncio.gather(
@@ -198,15 +209,15 @@ async def test_one_job_that_cannot_be_stored_does_not_fail_its_group(tmp_path: P
 async def test_an_id_is_created_once(tmp_path: Path) -> None:
     talk = StoredTalk()
     async with storing(tmp_path) as store:
-        await store.create(talk.id, opening_of(talk.session))
+        await create(store, talk)
         with pytest.raises(StoreWriteError):
-            await store.create(talk.id, opening_of(talk.session))
+            await create(store, talk)
 
 
 async def test_a_deleted_session_stays_deleted_and_leaves_no_rows(tmp_path: Path) -> None:
     talk = StoredTalk()
     async with storing(tmp_path) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         await talk.say(stored, rows=rows_of(5))
         assert list_rows(tmp_path) == [f"{talk.id}.rows"]
         await store.delete(talk.id, 5.0)
@@ -226,7 +237,7 @@ async def test_a_deleted_session_stays_deleted_and_leaves_no_rows(tmp_path: Path
 async def test_an_expired_session_keeps_its_records(tmp_path: Path) -> None:
     talk = StoredTalk()
     async with storing(tmp_path) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         await talk.say(stored, rows=rows_of(5))
         await store.expire(talk.id, 7.0)
         assert store.find_state(talk.id) is StoredState.EXPIRED
@@ -251,7 +262,7 @@ async def test_row_files_that_no_session_has_are_removed_at_the_start(tmp_path: 
 async def test_receipts_outlive_the_process(tmp_path: Path) -> None:
     talk = StoredTalk()
     async with storing(tmp_path) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         await talk.say(stored)
         await store.add_receipt(talk.id, "abc", 1, 5.0)
         await store.add_receipt(talk.id, "abc", 1, 6.0)
@@ -270,7 +281,7 @@ async def test_receipts_outlive_the_process(tmp_path: Path) -> None:
 async def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     folder, talk = tmp_path / "deep" / "store", StoredTalk()
     async with storing(folder) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         await talk.say(stored, rows=rows_of(2))
         modes = {
             (path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in (folder, *folder.rglob("*")) if path.exists()
@@ -332,7 +343,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 async def test_a_broken_database_is_moved_aside_with_its_rows(tmp_path: Path, how: str) -> None:
     talk = StoredTalk()
     async with storing(tmp_path) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         for _ in range(20):
             await talk.say(stored, "x" * 3000, rows=rows_of(2))
     database = find_db(tmp_path)
@@ -349,7 +360,7 @@ async def test_a_broken_database_is_moved_aside_with_its_rows(tmp_path: Path, ho
         assert store.find_state(talk.id) is None
         assert (tmp_path / "slot-000" / aside).exists()
         assert (tmp_path / "slot-000" / aside.replace("sessions.db", "rows") / f"{talk.id}.rows").exists()
-        await store.create(session_id(2), opening_of(talk.session))
+        await create(store, StoredTalk(2))
 
 
 def mend_facts(database: Path) -> None:
@@ -371,7 +382,7 @@ def execute(folder: Path, statement: str, *values: Any) -> None:
 async def store_three_turns(folder: Path) -> StoredTalk:
     talk = StoredTalk()
     async with storing(folder) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         for first in range(3):
             await talk.say(stored, f"turn {first}", rows=rows_of(2, first=first))
     return talk
@@ -444,7 +455,7 @@ async def test_with_sync_everything_is_on_the_medium_before_anyone_is_told(tmp_p
     talk, seen = StoredTalk(), list[CrashPoint]()
     rules = StoreRules(durability=Durability.SYNC, row_durability=Durability.SYNC)
     async with storing(tmp_path, rules=rules, reach=seen.append) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         await talk.say(stored, rows=rows_of(2))
         assert CrashPoint.AFTER_ROWS_SYNC in seen
         driver: Any = store.writer._connection.connection.driver_connection
@@ -455,7 +466,7 @@ async def test_with_sync_everything_is_on_the_medium_before_anyone_is_told(tmp_p
 async def test_a_reader_beside_a_server_reads_and_never_writes(tmp_path: Path) -> None:
     talk = StoredTalk()
     async with storing(tmp_path) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         await talk.say(stored, rows=rows_of(2))
         folder = tmp_path / "slot-000"
         before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if not path.name.endswith("-shm")}
@@ -475,7 +486,7 @@ async def test_health_names_the_version_of_sqlite(tmp_path: Path) -> None:
 async def test_rows_need_not_stay_in_memory(tmp_path: Path) -> None:
     talk = StoredTalk()
     async with storing(tmp_path) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         await talk.say(stored, rows=rows_of(3))
         pending, turn = talk.prepare(rows=rows_of(4, first=3, wide=True))
         (place,) = await stored.commit(TurnCommitted(at=turn.committed_at, turn=turn))
@@ -499,7 +510,7 @@ async def test_rows_need_not_stay_in_memory(tmp_path: Path) -> None:
 async def test_messages_of_a_stored_session_attach_as_before(tmp_path: Path) -> None:
     talk = StoredTalk()
     async with storing(tmp_path) as store:
-        stored = await store.create(talk.id, opening_of(talk.session))
+        stored = await create(store, talk)
         turn = await talk.say(stored, "one")
         session = fold((await store.load(talk.id))[0].events)
         asked = (user("one"), turn.completion.message, user("two"))

@@ -182,9 +182,10 @@ class AddReceipt(Job):
         self._at = at
 
     def insert(self, connection: Connection, reach: Reach) -> None:
-        """Insert the receipt, unless it is there."""
+        """Insert the receipt, unless it is there or the session was deleted."""
         reach(CrashPoint.BEFORE_INSERT)
-        number = connection.execute(select(SESSIONS.c.number).where(SESSIONS.c.id == self._id)).scalar()
+        which = and_(SESSIONS.c.id == self._id, SESSIONS.c.state != StoredState.DELETED.value)
+        number = connection.execute(select(SESSIONS.c.number).where(which)).scalar()
         if number is None:
             return
         connection.execute(
