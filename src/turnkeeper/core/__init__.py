@@ -4,7 +4,7 @@ from turnkeeper.core.accounting import DropReason, Ledger, MaskReason
 from turnkeeper.core.cause import Cause, Explanation, Label
 from turnkeeper.core.event import Event
 from turnkeeper.core.forest import Forest
-from turnkeeper.core.history import HistoryPolicy, Linear, Query, Tree, build_query
+from turnkeeper.core.history import HistoryPolicy, Linear, Query, Tree, build_query, extend_query
 from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.session import Session, fold
 from turnkeeper.core.turn import Completion, FinishReason, Prompt, Turn, TurnRequest, VersionSpan
@@ -31,5 +31,6 @@ __all__ = [
     "TurnRequest",
     "VersionSpan",
     "build_query",
+    "extend_query",
     "fold",
 ]

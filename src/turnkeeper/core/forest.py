@@ -33,6 +33,9 @@ class Forest:
         self._path_ids = PathIds()
         self.used_ids = UsedIds()
         """The call ids of its turns."""
+        self.trunk = -1
+        """The last turn beside whose path no other turn is, so that all turns are on it or descend from it; -1 where
+        there is none. The turns on the trunk have the first ids."""
         self._rewrites: defaultdict[TurnId, dict[str, Rewrite | None]] = defaultdict(dict)
 
     def __len__(self) -> int:
@@ -142,6 +145,12 @@ class Forest:
         """Add a turn whose id is the next one and whose parent, if it has one, is there."""
         segment = tuple(normalize(message) for message in (*turn.messages, turn.completion.message))
         self.used_ids.add(turn, segment)
+        if turn.parent is None:
+            self.trunk = -1 if self._turns else 0
+        elif turn.parent == self.trunk == turn.id - 1:
+            self.trunk = turn.id
+        else:
+            self.trunk = min(self.trunk, turn.parent)
         self._turns.append(turn)
         self._children[turn.parent].append(turn.id)
         self._segments.append(segment)

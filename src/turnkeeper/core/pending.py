@@ -41,7 +41,9 @@ class PendingTurn:
     begun_at: float
     """Unix seconds."""
     query: Query = field(repr=False)
-    """The request as the search saw it."""
+    """The request as the search saw it; where it ``is_exact`` the messages of the parent's path are the turns' own."""
+    is_exact: bool = False
+    """True where the request repeats the parent's path without any difference."""
 
     @property
     def parent_id(self) -> TurnId | None:

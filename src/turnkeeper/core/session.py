@@ -33,6 +33,7 @@ from turnkeeper.core.history import (
     Attach,
     HistoryPolicy,
     Query,
+    Trail,
     build_query,
     check_request,
     explain_turn,
@@ -50,7 +51,7 @@ from turnkeeper.errors import (
 )
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, Message, encode_json
-from turnkeeper.matching import TOLERANT, Matcher, load_matcher, normalize
+from turnkeeper.matching import TOLERANT, FieldMatcher, Matcher, load_matcher, normalize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,7 @@ class Session:
         self._held_ids = HeldIds()
         self._begun = 0
         self._last_search: _Search | None = None
+        self._trail: Trail | None = None
         self._tools: dict[bytes, JsonObject] = {}
 
     @classmethod
@@ -159,7 +161,13 @@ class Session:
         attach = self._find_attach(query)
         self._last_search = None
         check_request(self.policy, self.forest, attach, query, self.matcher, agent=find_sub_agent(request.headers))
-        pending = self._build_pending(request, query, attach, at)
+        self._trail, path = attach.trail, attach.path
+        if not isinstance(self.matcher, FieldMatcher):
+            self._trail, path = None, None  # a user's function is asked about every message of every request
+        if path is not None:  # what turns hold need not be held twice
+            messages = (*path, *query.messages[attach.matched :])
+            query = Query(messages=messages, context_digest=query.context_digest)
+        pending = self._build_pending(request, query, attach, at, is_exact=attach.turn is None or path is not None)
         self._open.add(pending.number)
         self._held_ids.hold(pending.number, list_ids(query.messages[attach.matched :]))
         self._held_ids.hold(pending.number, list_renames(attach.accepted))
@@ -273,7 +281,7 @@ class Session:
         """Find where a query attaches. A query that comes twice while no turn is added is searched for once."""
         last = self._last_search
         if last is None or last.query is not query or last.turns != len(self.forest):
-            attach = find_attach(self.forest, query, self.matcher, same_context=self._same_context)
+            attach = find_attach(self.forest, query, self.matcher, same_context=self._same_context, trail=self._trail)
             last = self._last_search = _Search(query=query, turns=len(self.forest), attach=attach)
         return last.attach
 
@@ -310,7 +318,9 @@ class Session:
         if pending.number not in self._open:
             raise ValueError(f"pending turn {pending.number} was already committed or abandoned")
 
-    def _build_pending(self, request: TurnRequest, query: Query, attach: Attach, at: float) -> PendingTurn:
+    def _build_pending(
+        self, request: TurnRequest, query: Query, attach: Attach, at: float, *, is_exact: bool
+    ) -> PendingTurn:
         parent = attach.turn
         shown = read_appended(self.forest, attach, query, self.matcher)
         return PendingTurn(
@@ -327,6 +337,7 @@ class Session:
             begun_after=len(self.forest),
             begun_at=at,
             query=query,
+            is_exact=is_exact,
         )
 
     def _strip(self, request: TurnRequest) -> TurnRequest:

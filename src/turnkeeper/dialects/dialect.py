@@ -99,6 +99,8 @@ class ParseContext:
     """Whether images are refused or left out."""
     find_reply: Callable[[str], Message | None] = lambda _: None
     """Finds the assistant message that the session delivered under an id of a reply; None where there is none."""
+    goes_on: bool = False
+    """True where the messages of the body follow others that were parsed before."""
 
 
 class Dialect(Protocol):
@@ -117,6 +119,11 @@ class Dialect(Protocol):
     @property
     def count_path(self) -> str | None:
         """The path under which clients ask for the length of a prompt; None where the API has no such path."""
+        ...
+
+    @property
+    def repeats_messages(self) -> bool:
+        """Whether every body has the whole conversation in ``messages``, and each message is parsed by itself."""
         ...
 
     def build_response_id(self, hex_digits: str) -> str:

@@ -9,13 +9,14 @@ import gc
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from turnkeeper.core import Query, build_query
-from turnkeeper.dialects import AgentCall, Dialect, ParseContext
-from turnkeeper.dialects.jsonbody import LARGE_BYTES, parse_object, parse_optional_object
+from turnkeeper.core import build_query
+from turnkeeper.dialects import Dialect, ParseContext
+from turnkeeper.dialects.jsonbody import LARGE_BYTES, parse_optional_object
+from turnkeeper.dialects.repetition import KnownRequest, ReadRequest, read_request
 from turnkeeper.http.backend import HttpOptions
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.jsontypes import JsonObject
@@ -26,19 +27,16 @@ _POOL = ThreadPoolExecutor(2, thread_name_prefix="body")
 """Two: what reads JSON holds the interpreter for most of the time, and a body waits for one other at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadCall:
-    """An agent's call, read."""
-
-    call: AgentCall
-    query: Query | None = None
-    """The request as the search of its session sees it, where that was worked out already."""
-
-
 async def read_call(
-    exchange: Exchange, options: HttpOptions, dialect: Dialect, build_context: Callable[[], ParseContext]
-) -> ReadCall:
+    exchange: Exchange,
+    options: HttpOptions,
+    dialect: Dialect,
+    build_context: Callable[[], ParseContext],
+    find_known: Callable[[], KnownRequest | None],
+) -> ReadRequest:
     """Receive and read what an agent sends: a turn, or a request to count its tokens.
+
+    What the body repeats of the last request of its session is not read again.
 
     Raises:
         BodyTooLargeError: it is over the limit.
@@ -47,7 +45,7 @@ async def read_call(
     body = await receive_turn_body(exchange, options)
     context = build_context()
     if len(body) <= LARGE_BYTES:
-        return ReadCall(call=dialect.parse_request(parse_object(body), context))
+        return read_request(body, dialect, context, find_known())
     return await _work_apart(partial(_read_large, dialect, body, context))
 
 
@@ -75,12 +73,12 @@ async def receive_turn_body(exchange: Exchange, options: HttpOptions) -> bytes:
     return await exchange.read_body(limit_bytes, option)
 
 
-def _read_large(dialect: Dialect, body: bytes, context: ParseContext) -> ReadCall:
-    call = dialect.parse_request(parse_object(body), context)
-    query = build_query(call.request)
+def _read_large(dialect: Dialect, body: bytes, context: ParseContext) -> ReadRequest:
+    read = read_request(body, dialect, context)
+    query = build_query(read.call.request)
     for message in query.messages:
         _ = message.digest  # worked out here, and kept
-    return ReadCall(call=call, query=query)
+    return replace(read, query=query)
 
 
 async def _work_apart(work: Callable[[], Result]) -> Result:

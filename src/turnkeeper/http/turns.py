@@ -16,6 +16,7 @@ from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.core.turn import TurnRequest
 from turnkeeper.dialects import AgentCall, Dialect, ParseContext, ReplyStream, StreamStart
 from turnkeeper.dialects.jsonbody import encode_json
+from turnkeeper.dialects.repetition import ReadRequest
 from turnkeeper.errors import AuthenticationError, SessionNotFoundError
 from turnkeeper.headers import JSON_HEADERS, STREAM_HEADERS
 from turnkeeper.http.backend import Backend
@@ -43,14 +44,18 @@ class TurnHandler:
         session_id = find_session_id(exchange, self.backend.sessions)
         add_ids(session=session_id)
         read = await read_call(
-            exchange, self.backend.options, self.dialect, partial(build_context, self.backend, session_id)
+            exchange,
+            self.backend.options,
+            self.dialect,
+            partial(build_context, self.backend, session_id),
+            partial(self.backend.sessions.find_known, session_id),
         )
         call = read.call
         with self.backend.requests.count():  # a place is taken once the body is there, not while it comes
             exchange.watch(self.backend.spawn)
             response_id = self.dialect.build_response_id(self.backend.token_bytes(_RESPONSE_ID_BYTES).hex())
-            request = self._complete(call, exchange)
-            waiter = await self.backend.sessions.begin_turn(session_id, request, response_id, read.query)
+            request = self._complete(read, exchange)
+            waiter = await self.backend.sessions.begin_turn(session_id, request, response_id, read.query, read.body)
             exchange.call_when_gone(waiter.hang_up)
             answer = self._stream if call.wants_stream else self._reply
             try:
@@ -60,14 +65,15 @@ class TurnHandler:
                 raise
 
     @staticmethod
-    def _complete(call: AgentCall, exchange: Exchange) -> TurnRequest:
+    def _complete(read: ReadRequest, exchange: Exchange) -> TurnRequest:
         """Add to the request of the dialect what HTTP headers say of it."""
         return replace(
-            call.request,
+            read.call.request,
+            messages=read.messages,
             headers=select_harness_headers(exchange.headers),
             trace=select_trace_headers(exchange.headers, exchange.request_id),
             retry=read_marks(exchange.headers),
-            wants_text=call.wants_stream,
+            wants_text=read.call.wants_stream,
         )
 
     async def _reply(self, exchange: Exchange, call: AgentCall, waiter: Waiter) -> None:
@@ -157,7 +163,12 @@ class TokenCountHandler:
         """Answer one request."""
         session_id = find_session_id(exchange, self.backend.sessions)
         read = await read_call(
-            exchange, self.backend.options, self.dialect, partial(build_context, self.backend, session_id)
+            exchange,
+            self.backend.options,
+            self.dialect,
+            partial(build_context, self.backend, session_id),
+            partial(self.backend.sessions.find_known, session_id),
         )
-        count = await self.backend.sessions.count_tokens(session_id, read.call.request, read.query)
+        request = replace(read.call.request, messages=read.messages)
+        count = await self.backend.sessions.count_tokens(session_id, request, read.query)
         await exchange.respond(200, encode_json({"input_tokens": count}), JSON_HEADERS)

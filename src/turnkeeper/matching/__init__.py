@@ -2,7 +2,16 @@
 
 from turnkeeper.matching.arguments import RewriteKind
 from turnkeeper.matching.difference import Difference, DifferenceKind, list_differences
-from turnkeeper.matching.matcher import MATCHERS, TOLERANT, IdPairs, Match, Matcher, list_looser, load_matcher
+from turnkeeper.matching.matcher import (
+    MATCHERS,
+    TOLERANT,
+    FieldMatcher,
+    IdPairs,
+    Match,
+    Matcher,
+    list_looser,
+    load_matcher,
+)
 from turnkeeper.matching.normal import NormalMessage, normalize
 from turnkeeper.matching.reply import DEFAULT_RULES, ReplyRules, Rewrite
 
@@ -12,6 +21,7 @@ __all__ = [
     "TOLERANT",
     "Difference",
     "DifferenceKind",
+    "FieldMatcher",
     "IdPairs",
     "Match",
     "Matcher",

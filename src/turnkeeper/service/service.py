@@ -13,6 +13,8 @@ from functools import partial
 from turnkeeper.access import Caller, Grant
 from turnkeeper.clock import Clock
 from turnkeeper.core import Ledger, Query, TurnRequest
+from turnkeeper.dialects.known_body import KnownBody
+from turnkeeper.dialects.repetition import KnownRequest
 from turnkeeper.generation import Gate
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject, Message
@@ -182,6 +184,11 @@ class SessionService:
             return lambda _: None
         return self._registry.get(session_id, self._clock.now()).find_reply
 
+    def find_known(self, session_id: str) -> KnownRequest | None:
+        """Return what is known of the last request of a session, where anything is."""
+        entry = self._registry.find(SessionId(session_id), self._clock.now())
+        return None if entry is None else entry.known
+
     async def describe(
         self, session_id: str, *, with_rows: bool = False, with_branches: bool = False, is_admin: bool = True
     ) -> bytes:
@@ -207,7 +214,12 @@ class SessionService:
     # Turns.
 
     async def begin_turn(
-        self, session_id: str, request: TurnRequest, response_id: str, query: Query | None = None
+        self,
+        session_id: str,
+        request: TurnRequest,
+        response_id: str,
+        query: Query | None = None,
+        body: KnownBody | None = None,
     ) -> Waiter:
         """Begin a turn of a session, and open the session where turns may do that; see ``TurnService.begin``.
 
@@ -220,7 +232,7 @@ class SessionService:
             self._factory.open(unused, NewSession())
         try:
             with self.use(session_id) as entry:
-                return await self._turns.begin(entry, request, response_id, query)
+                return await self._turns.begin(entry, request, response_id, query, body)
         except Exception:
             if unused is not None:
                 self._discard(unused)

@@ -15,6 +15,8 @@ its reply, where a matcher may know more than the fields: in which form the turn
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
+from operator import is_
 from typing import Any
 
 from turnkeeper.core.forest import Forest
@@ -46,6 +48,28 @@ class Attach:
     """True when the replay names some tool call by another id."""
     rewrite: Rewrite | None = None
     """The changes of the turn's reply in the request, where the reply is known by its call ids alone."""
+    path: tuple[NormalMessage, ...] | None = None
+    """The messages of the turn's path in stored form where the request repeats them without any difference; None where
+    something differs, or there is no turn."""
+    trail: "Trail | None" = None
+    """Where the search for a request that goes on from this one may begin; None where it begins at the roots."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trail:
+    """The path of a turn that a request followed without any difference, beside which no other path leads.
+
+    A request that begins with the same messages attaches to this turn or to one that descends from it: all other turns
+    are on the path.
+    """
+
+    turn: Turn
+    messages: tuple[NormalMessage, ...]
+    """The messages of the path in stored form, the turn's reply last. A request that begins with these very objects
+    begins with the path."""
+    pairs: IdPairs
+    """The call ids that were bound on the path, and beyond ``mark`` those of later searches."""
+    mark: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +93,22 @@ def build_query(request: TurnRequest) -> Query:
     )
 
 
+def extend_query(known: Query, request: TurnRequest) -> Query:
+    """Reduce a request that goes on from a known one, and holds only the messages behind it."""
+    return Query(
+        messages=(*known.messages, *(normalize(message) for message in request.messages)),
+        context_digest=digest_context(request.tools, request.chat_template_kwargs),
+    )
+
+
 def digest_context(tools: Iterable[JsonObject], chat_template_kwargs: Mapping[str, Any]) -> str:
     """Digest what a root is rendered with besides its messages, tools and ``chat_template_kwargs``; 32 hex digits."""
     return blake2b(encode_for_digest([list(tools), dict(chat_template_kwargs)]), digest_size=16).hexdigest()
 
 
-def find_attach(forest: Forest, query: Query, matcher: Matcher, *, same_context: bool) -> Attach:
+def find_attach(
+    forest: Forest, query: Query, matcher: Matcher, *, same_context: bool, trail: Trail | None = None
+) -> Attach:
     """Find the deepest turn whose whole path matches the beginning of the request; of several the one that was replayed
     most exactly.
 
@@ -83,10 +117,16 @@ def find_attach(forest: Forest, query: Query, matcher: Matcher, *, same_context:
         query: the request.
         matcher: decides message by message.
         same_context: only roots rendered with the request's tools and template arguments count.
+        trail: where an earlier request of the session was found to go on from.
     """
-    pairs = IdPairs()
-    best, best_rank = Attach(turn=None), (0, 0, 0, 0)
-    stack = [(root, 0, 0, 0) for root in forest.children(None) if not same_context or _shares(forest, root, query)]
+    if trail is not None and _follows(forest, query, trail, same_context=same_context):
+        pairs, best_mark, best_rank = trail.pairs, trail.mark, (trail.turn.path_messages, 0, 0, int(trail.turn.id))
+        best = Attach(turn=trail.turn, matched=trail.turn.path_messages)
+        stack = [(child, best.matched, best_mark, 0) for child in forest.children(trail.turn.id)]
+    else:
+        trail, pairs, best_mark, best_rank = None, IdPairs(), 0, (0, 0, 0, 0)
+        best = Attach(turn=None)
+        stack = [(root, 0, 0, 0) for root in forest.children(None) if not same_context or _shares(forest, root, query)]
     while stack:
         turn_id, start, mark, differences = stack.pop()
         turn = forest.get(turn_id)
@@ -100,12 +140,30 @@ def find_attach(forest: Forest, query: Query, matcher: Matcher, *, same_context:
         differences += sum(each.kind is not DifferenceKind.CALL_ID for each in walk.differences)
         rank = (matched, -pairs.renamed, -differences, turn_id)
         if rank > best_rank:
-            best_rank, has_renames = rank, pairs.renamed > 0
+            best_rank, best_mark, has_renames = rank, pairs.mark(), pairs.renamed > 0
             best = Attach(
                 turn=turn, matched=matched, accepted=walk.differences, has_renames=has_renames, rewrite=walk.rewrite
             )
         stack.extend((child, matched, pairs.mark(), differences) for child in forest.children(turn_id))
-    return best
+    if best.turn is None or best_rank[1] or best_rank[2]:
+        return best
+    if best.turn.id > forest.trunk:
+        path = tuple(chain.from_iterable(forest.segment(turn.id) for turn in forest.path(best.turn.id)))
+        return Attach(turn=best.turn, matched=best.matched, path=path)
+    pairs.undo(best_mark)
+    start = 0 if trail is None else trail.turn.id + 1
+    segments = [() if trail is None else trail.messages]
+    segments += [forest.segment(TurnId(place)) for place in range(start, best.turn.id + 1)]
+    messages = tuple(chain.from_iterable(segments))
+    followed = Trail(turn=best.turn, messages=messages, pairs=pairs, mark=best_mark)
+    return Attach(turn=best.turn, matched=best.matched, path=messages, trail=followed)
+
+
+def _follows(forest: Forest, query: Query, trail: Trail, *, same_context: bool) -> bool:
+    """Return True where a request begins with the messages of a trail, and still no path leads beside it."""
+    if trail.turn.id > forest.trunk or len(query.messages) < len(trail.messages):
+        return False
+    return all(map(is_, trail.messages, query.messages)) and (not same_context or _shares(forest, TurnId(0), query))
 
 
 def follow(forest: Forest, turn_id: TurnId, query: Query, start: int, matcher: Matcher, pairs: IdPairs) -> Walk:

@@ -84,6 +84,8 @@ class Linear:
 
     def check(self, forest: Forest, attach: Attach, query: Query, matcher: Matcher, *, agent: str | None) -> None:
         """Refuse what goes back over more turns than may be retried, or over another agent's."""
+        if attach.turn is forest.last:
+            return  # the common case: nothing is gone back over
         live = _read_live_path(forest)
         beside = forest.path(None if attach.turn is None else attach.turn.id)
         common = _count_common(live, beside)

@@ -52,6 +52,7 @@ class ChatDialect:
     name = "chat"
     path = "v1/chat/completions"
     count_path = None
+    repeats_messages = True
 
     def build_response_id(self, hex_digits: str) -> str:
         """Build ``chatcmpl-`` and the digits, the form that OpenAI's clients know."""

@@ -69,6 +69,7 @@ class MessagesDialect:
     name = "messages"
     path = "v1/messages"
     count_path = "v1/messages/count_tokens"
+    repeats_messages = True
 
     def build_response_id(self, hex_digits: str) -> str:
         """Build ``msg_`` and the digits, the form that Anthropic's clients know."""
@@ -79,7 +80,9 @@ class MessagesDialect:
         body, nested = merge_nested(body)
         tools = parse_tools(body.get("tools"))
         images = ImageFilter(context.on_image)
-        conversation = parse_conversation(body.get("system"), body.get("messages"), images, tools)
+        conversation = parse_conversation(
+            body.get("system"), body.get("messages"), images, tools, goes_on=context.goes_on
+        )
         loaded = tools.list_loaded(conversation.references)
         choice = parse_choice(body.get("tool_choice")) if tools.tools or loaded else {}
         output = _parse_output(body.get("output_config"))

@@ -23,7 +23,9 @@ BILLING_HEADER = re.compile(r"\s*x-anthropic-billing-header:[^\n]*\n?")
 """The line that Claude Code puts before its system prompt; it differs from conversation to conversation."""
 
 
-def parse_conversation(system: Any, messages: Any, images: ImageFilter, tools: MessagesTools) -> Conversation:
+def parse_conversation(
+    system: Any, messages: Any, images: ImageFilter, tools: MessagesTools, *, goes_on: bool = False
+) -> Conversation:
     """Parse ``system`` and ``messages``.
 
     Args:
@@ -31,6 +33,7 @@ def parse_conversation(system: Any, messages: Any, images: ImageFilter, tools: M
         messages: the list of messages.
         images: says what becomes of images in what users say and tools give.
         tools: the tools that references in tool results name.
+        goes_on: whether the messages follow others, so that the system prompt does not stand before them.
 
     Raises:
         RequestError: by the path of the field.
@@ -39,7 +42,7 @@ def parse_conversation(system: Any, messages: Any, images: ImageFilter, tools: M
     parser = _ConversationParser(images, tools)
     texts = parser.parse_system(system)
     parsed = [message for index, item in enumerate(items) for message in parser.parse(item, f"messages[{index}]")]
-    head = [{"role": "system", "content": texts}] if texts else []
+    head = [{"role": "system", "content": texts}] if texts and not goes_on else []
     return Conversation(
         messages=order_results([*head, *parsed]),
         references=tuple(parser.references),

@@ -88,6 +88,7 @@ class ResponsesDialect:
     name = "responses"
     path = "v1/responses"
     count_path = "v1/responses/input_tokens"
+    repeats_messages = False
 
     def build_response_id(self, hex_digits: str) -> str:
         """Build ``resp_`` and the digits, the form that OpenAI's clients know."""

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 
 from turnkeeper.clock import Clock
 from turnkeeper.core.accounting import DropReason
+from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.session import Session
 from turnkeeper.core.turn import Turn
+from turnkeeper.dialects.known_body import KnownBody
+from turnkeeper.dialects.repetition import KnownRequest
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.samples import Outcome
@@ -23,6 +26,7 @@ from turnkeeper.service.sessions.events import EventStream
 from turnkeeper.service.sessions.footprint import (
     EVENT_BYTES,
     Part,
+    measure_known,
     measure_pending,
     measure_rows,
     measure_settings,
@@ -103,6 +107,10 @@ class SessionEntry:
     """The bytes of those rows on disk."""
     turn_ends: dict[TurnId, TurnEnded] = field(default_factory=dict[TurnId, TurnEnded])
     """The report of each recorded turn: its times, and the engine that answered."""
+    known: KnownRequest | None = None
+    """What is known of the last request, from which the next one is likely to go on."""
+    known_new: int = 0
+    """How many of its messages are held by no turn."""
     held: dict[Part, int] = field(default_factory=lambda: dict.fromkeys(Part, 0))
     """The bytes that each part of the session takes in memory."""
     is_released: bool = False
@@ -154,6 +162,19 @@ class SessionEntry:
         fresh = islice(self.session.kept_tools, self._measured_tools, None)
         self._grow(Part.TOOLS, sum(map(measure_value, fresh)))
         self._measured_tools = len(self.session.kept_tools)
+
+    def remember(self, pending: PendingTurn, body: KnownBody | None, notes: tuple[str, ...]) -> None:
+        """Keep what is known of a request that has begun a turn, in place of what was known of the one before.
+
+        Args:
+            pending: what the session resolved the request to.
+            body: what the next body is expected to begin with; None where that is not known.
+            notes: what the dialect left out or changed.
+        """
+        self.known, self.known_new = None, len(pending.shown)
+        if body is not None and pending.is_exact:
+            self.known = KnownRequest(dialect=pending.request.dialect, body=body, query=pending.query, notes=notes)
+        self._hold(Part.KNOWN, measure_known(self.known, self.known_new))
 
     def note_end(self, report: TurnEnded) -> None:
         """Keep the report of a recorded turn; other ends are not kept."""

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.turn import Turn
+from turnkeeper.dialects.repetition import KnownRequest
 from turnkeeper.jsontypes import is_array
+from turnkeeper.matching import NormalMessage
 from turnkeeper.service.sessions.settings import NewSession
 
 if TYPE_CHECKING:
@@ -37,12 +39,17 @@ class Part(StrEnum):
     """The mismatches that were found between ids and messages of a path."""
     EVENTS = "events"
     """The events of the session, such as a call that was given up or a reply that was delivered."""
+    KNOWN = "known"
+    """What is known of its last request: its new messages, and where parts of its body end."""
     IN_FLIGHT = "in_flight"
     """The requests of turns in flight, and the text that was generated for them so far."""
 
 
 SESSION_BYTES, TURN_BYTES, EVENT_BYTES, MESSAGE_BYTES = 5120, 4608, 256, 1024
 """The bytes of a session, a turn with the report of its end, an event and a message of a request, without any text."""
+
+MEMBER_BYTES = 8
+"""What a byte of a body's members takes once it is parsed: a schema of tools has many small values."""
 
 _WIDE_BYTES = 4
 """What a character takes in a text that is not all ASCII; a narrower text is often held in UTF-8 as well."""
@@ -66,6 +73,7 @@ def measure_session(entry: "SessionEntry") -> Mapping[Part, int]:
         Part.PATHS: session.forest.joined_bytes,
         Part.MISMATCHES: sum(measure_value(found) for found in entry.mismatches.values()),
         Part.EVENTS: len(session.events) * EVENT_BYTES,
+        Part.KNOWN: measure_known(entry.known, entry.known_new),
         Part.IN_FLIGHT: sum(
             measure_pending(turn.pending) + sum(map(measure_text, turn.texts)) for turn in entry.in_flight.values()
         ),
@@ -106,9 +114,25 @@ def measure_rows(turn: Turn) -> int:
 
 
 def measure_pending(pending: PendingTurn) -> int:
-    """Measure the request of a turn in flight with all of its messages, however few of them are new, in bytes."""
+    """Measure the request of a turn in flight with all of its messages that no turn holds, in bytes."""
+    messages = pending.query.messages
+    held = len(messages) - len(pending.shown) if pending.is_exact else 0
+    return _PLACE_BYTES * held + measure_messages(messages[held:])
+
+
+def measure_known(known: KnownRequest | None, new: int) -> int:
+    """Measure what is known of a request, of whose messages so many are held by no turn, in bytes."""
+    if known is None:
+        return 0
+    messages, body = known.query.messages, known.body
+    places = _PLACE_BYTES * len(messages) + _PAIR_BYTES * len(body.parts)
+    return places + measure_messages(messages[len(messages) - new :]) + MEMBER_BYTES * body.members_bytes
+
+
+def measure_messages(messages: Sequence[NormalMessage]) -> int:
+    """Measure messages as matchers see them, in bytes."""
     size = 0
-    for message in pending.query.messages:  # a plain loop, since most messages have nothing but content
+    for message in messages:  # a plain loop, since most messages have nothing but content
         size += MESSAGE_BYTES + measure_string(message.content)
         if message.reasoning:
             size += measure_string(message.reasoning)

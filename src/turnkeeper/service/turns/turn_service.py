@@ -22,6 +22,7 @@ from turnkeeper.core.idempotency import Answer
 from turnkeeper.core.session import Session
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import Completion, Turn, TurnRequest
+from turnkeeper.dialects.known_body import KnownBody
 from turnkeeper.dialects.reply import build_reply
 from turnkeeper.errors import EngineTimeoutError, SessionClosedError
 from turnkeeper.fleet import EngineMonitor
@@ -81,7 +82,12 @@ class TurnService:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def begin(
-        self, entry: SessionEntry, request: TurnRequest, response_id: str, query: Query | None = None
+        self,
+        entry: SessionEntry,
+        request: TurnRequest,
+        response_id: str,
+        query: Query | None = None,
+        body: KnownBody | None = None,
     ) -> Waiter:
         """Begin a turn, or join or repeat the one that the request is a retry of.
 
@@ -90,6 +96,7 @@ class TurnService:
             request: what the agent asks for.
             response_id: the id under which the reply is delivered, should the request be a turn of its own.
             query: the request as the search sees it, where the caller has built it already.
+            body: what the next request's body is expected to begin with, where that is known.
 
         Raises:
             RequestError: what is refused without the engine: history, template, length, limits.
@@ -107,6 +114,7 @@ class TurnService:
             return waiter
         self._drain.check("turns")
         pending = entry.session.begin(resolved.request, at=entry.clock.unix(), query=resolved.query)
+        entry.remember(pending, body, request.notes)
         grace_s = self._config.timeouts.reconnect_grace_s
         turn = TurnInFlight(entry, pending, response_id=response_id, grace_s=grace_s, spawn=self._spawn)
         waiter = turn.join()
