@@ -28,8 +28,9 @@ from benchmarks.small import PATH, SmallClient
 from turnkeeper.bench.load.workload import SHORT
 from turnkeeper.bench.server import find_checkpoint
 from turnkeeper.bench.stack import Material, running_mock
+from turnkeeper.engines import EngineClient
 from turnkeeper.engines.engine import encode_ids
-from turnkeeper.engines.net.client import BodySink, EngineClient
+from turnkeeper.engines.net.client import BodySink
 from turnkeeper.engines.reply import ReplyBody
 from turnkeeper.headers import JSON_HEADERS
 from turnkeeper.jsontypes import JsonObject, encode_json

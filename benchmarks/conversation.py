@@ -15,9 +15,7 @@ from turnkeeper.bench.rows import build_rows
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.core import PendingTurn, Prompt, Session
-from turnkeeper.dialects import AgentCall, ParseContext
-from turnkeeper.dialects.chat import CHAT
-from turnkeeper.dialects.jsonbody import parse_object
+from turnkeeper.dialects import CHAT, AgentCall, ParseContext, parse_object
 from turnkeeper.engines import (
     EngineClient,
     EngineState,

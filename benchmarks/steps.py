@@ -16,7 +16,7 @@ from turnkeeper.access import Grant, Right, authorize
 from turnkeeper.bench.rows import build_rows
 from turnkeeper.core import Completion, fold
 from turnkeeper.core.tokens import join_ids
-from turnkeeper.dialects.reply import build_reply
+from turnkeeper.dialects import build_reply
 from turnkeeper.engines import GenerateRequest, build_completion, check_generation, choose_versions
 from turnkeeper.engines.engine import encode_ids
 from turnkeeper.engines.reply import ReplyBody

@@ -18,7 +18,7 @@ from typing import Any
 from anthropic.lib.streaming._messages import accumulate_event
 
 from httpkit import Reply, Site
-from turnkeeper.dialects.sse import parse_events
+from turnkeeper.dialects import parse_events
 from turnkeeper.jsontypes import JsonObject
 
 SYSTEM = "You are brief."

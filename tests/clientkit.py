@@ -29,8 +29,7 @@ from turnkeeper.core import Session, Turn
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer
 from turnkeeper.samples import Sample, decode_samples
-from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import RecordedRequest, ScriptedEngine, ScriptedReply
 
 DRIVERS = Path(__file__).parent / "clients" / "drivers"
 RESULT = "hello-from-tool"

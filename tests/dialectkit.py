@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.dialects import ParseContext, StreamStart
-from turnkeeper.dialects.reply import AgentReply
+from turnkeeper.dialects import AgentReply, ParseContext, StreamStart
 from turnkeeper.jsontypes import JsonObject
 
 CONTEXT = ParseContext(decode_token=lambda token_id: f"<{token_id}>")

@@ -14,9 +14,7 @@ from turnkeeper.choices import EngineWire
 from turnkeeper.clock import SystemClock
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
-from turnkeeper.engines import SglangEngine
-from turnkeeper.engines.message import build_parser
-from turnkeeper.engines.sglang.generate import SglangGenerateEngine
+from turnkeeper.engines import SglangEngine, SglangGenerateEngine, build_parser
 from turnkeeper.http.app import build_app
 from turnkeeper.http.backend import Backend
 from turnkeeper.http.protocol import HttpProtocol
@@ -28,8 +26,7 @@ from turnkeeper.server.engines import build_client
 from turnkeeper.server.serve import build_connection_limits
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.sessions import SessionEntry
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import ScriptedEngine, running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

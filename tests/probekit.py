@@ -12,8 +12,7 @@ from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.http.app import build_app
 from turnkeeper.server.build import build_parts
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import ScriptedEngine, running
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
 OPTIONS: dict[str, Any] = {

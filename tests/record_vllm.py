@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import vllmkit
-from turnkeeper.engines.net.client import EngineClient
+from turnkeeper.engines import EngineClient
 
 PROMPT = [1, 304, 207, 417, 392, 229, 26, 33, 453, 229, 25, 25, 22, 2, 207, 1, 303, 207]
 """A user's question and the head of the answer, as the embedded model's chat format spells them."""

@@ -30,8 +30,8 @@ from turnkeeper.core import DropReason, MaskReason
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer
 from turnkeeper.samples import SampleBatch, decode_samples
-from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine
-from turnkeeper.testing.script import DEFAULT_STOP_ID, ScriptedReply
+from turnkeeper.testing import RecordedRequest, ScriptedEngine, ScriptedReply
+from turnkeeper.testing.script import DEFAULT_STOP_ID
 
 KEY = re.compile(r"\(task (\w+)\)")
 SUMMARY = re.compile(

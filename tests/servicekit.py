@@ -24,9 +24,9 @@ import numpy as np
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
-from turnkeeper.core import Session
+from turnkeeper.core import Session, TurnRequest
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.core.turn import RetryMarks, TurnRequest
+from turnkeeper.core.turn import RetryMarks
 from turnkeeper.dialects import CHAT, ParseContext
 from turnkeeper.engines import (
     EngineClient,
@@ -47,7 +47,7 @@ from turnkeeper.service.service import SessionService
 from turnkeeper.service.sessions import SessionEntry, parse_new_session
 from turnkeeper.service.turns import StoreTurn, Waiter, keep_in_memory
 from turnkeeper.telemetry import Report
-from turnkeeper.testing.clock import ManualClock, settle
+from turnkeeper.testing import ManualClock, settle
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
 ENGINE_URL = "http://engine"

@@ -12,13 +12,24 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sessionkit import ask, assistant, completion_of, prompt_of, user
-from turnkeeper.core import PendingTurn, Session
-from turnkeeper.core.accounting import DropReason
-from turnkeeper.core.cause import Cause, Explanation
+from turnkeeper.core import (
+    Cause,
+    Completion,
+    DropReason,
+    Explanation,
+    FinishReason,
+    Linear,
+    PendingTurn,
+    Prompt,
+    Session,
+    Tree,
+    Turn,
+    TurnRequest,
+    VersionSpan,
+)
 from turnkeeper.core.event import ReplyDelivered, SessionClosed, SessionOpened, TokensDropped, TurnCommitted
-from turnkeeper.core.history import Linear, Tree
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.core.turn import Completion, FinishReason, Prompt, RetryMarks, Turn, TurnRequest, VersionSpan
+from turnkeeper.core.turn import RetryMarks
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.matching import DEFAULT_RULES, Difference, DifferenceKind, ReplyRules, Rewrite, RewriteKind
 from turnkeeper.routing import RoutingRows

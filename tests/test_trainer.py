@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from turnkeeper.errors import ArgumentErrors, ConfigError
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import running
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 from turnkeeper.trainer import SessionServer, main, run_session_server
 

@@ -2,9 +2,7 @@
 
 import json
 
-from turnkeeper.rendering.families import FAMILIES
-from turnkeeper.rendering.family import Family
-from turnkeeper.rendering.placement import Role
+from turnkeeper.rendering import FAMILIES, Family, Role
 
 HEADER = (
     "| `--tito-model` | models | behind a reply | stop tokens | trim | pinned arguments "

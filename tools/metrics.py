@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from turnkeeper.metrics.catalog import METRICS, PROCESS_SERIES, SECTIONS, MetricKind, MetricLabel, MetricRow
+from turnkeeper.metrics import METRICS, MetricKind, MetricRow
+from turnkeeper.metrics.catalog import PROCESS_SERIES, SECTIONS, MetricLabel
 
 _HEAD = """\
 # Metrics

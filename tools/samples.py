@@ -9,8 +9,8 @@ from enum import StrEnum
 from itertools import pairwise
 
 from turnkeeper.core import DropReason, MaskReason
-from turnkeeper.samples.sample import SampleStatus
-from turnkeeper.samples.wire import FIELDS, EmptyReason, WireField
+from turnkeeper.samples import EmptyReason, SampleStatus
+from turnkeeper.samples.wire import FIELDS, WireField
 
 METADATA: tuple[tuple[str, str, str], ...] = (
     (

@@ -17,8 +17,8 @@ from benchmarks.updates.replay import (
 )
 from benchmarks.updates.rounds import PlayedSession, Round, TracedCall
 from turnkeeper.choices import OnAbort, PauseMode
+from turnkeeper.core import FinishReason
 from turnkeeper.core.tokens import TokenIds, freeze_ids
-from turnkeeper.core.turn import FinishReason
 from turnkeeper.demo.evidence import EngineCall
 from turnkeeper.demo.paths import (
     check_rows,

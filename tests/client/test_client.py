@@ -29,7 +29,7 @@ from turnkeeper.errors import (
     TurnkeeperError,
 )
 from turnkeeper.samples import EmptyReason
-from turnkeeper.testing.engine import unreachable_url
+from turnkeeper.testing import unreachable_url
 
 
 async def test_an_openai_client_plays_a_session_and_samples_come_out() -> None:

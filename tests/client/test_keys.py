@@ -22,8 +22,7 @@ from servicekit import get_renderer, user
 from turnkeeper.client import AgentClient, SessionClient, SessionHandle
 from turnkeeper.errors import AuthenticationError, PermissionDeniedError, RequestError
 from turnkeeper.samples import decode_samples
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import ScriptedEngine, running
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 from turnkeeper.trainer import SessionServer
 

@@ -37,7 +37,7 @@ from turnkeeper.errors import (
     SessionNotFoundError,
     TurnkeeperError,
 )
-from turnkeeper.testing.engine import unreachable_url
+from turnkeeper.testing import unreachable_url
 
 IDS = [f"{number:032x}" for number in range(40)]
 

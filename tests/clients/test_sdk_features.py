@@ -25,7 +25,7 @@ from turnkeeper.core import Turn
 from turnkeeper.dialects.images import IMAGE_PLACEHOLDER
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import decode_samples
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedReply
 
 STREAMED = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 HISTORIES = pytest.mark.parametrize("history", ["linear", "tree"])

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from turnkeeper.config import resolve_command_line
 from turnkeeper.config.load import load
-from turnkeeper.config.resolve import resolve_command_line
 from turnkeeper.config.rule import Entry, Findings, Severity
 from turnkeeper.config.rules import RULES, check
 from turnkeeper.errors import ArgumentErrors
-from turnkeeper.rendering.families import FAMILIES
+from turnkeeper.rendering import FAMILIES
 
 V1: dict[str, Any] = {"use_session_server": "v1", "hf_checkpoint": "/c", "pause_generation_mode": "in_place"}
 V2: dict[str, Any] = V1 | {"use_session_server": "v2"}

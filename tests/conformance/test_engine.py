@@ -24,20 +24,22 @@ import pytest
 from engines.builders import make_request
 from tiny.builders import SHAPE as TINY_SHAPE
 from tiny.builders import WEIGHTS, write_small_checkpoint
+from turnkeeper.core import FinishReason
 from turnkeeper.core.tokens import TokenIds
-from turnkeeper.core.turn import FinishReason
-from turnkeeper.engines.check import check_generation
-from turnkeeper.engines.engine import Engine, EngineState, GenerateRequest, RelayRequest
-from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.engines.sglang.chat import SglangEngine
-from turnkeeper.engines.sglang.generate import SglangGenerateEngine
-from turnkeeper.engines.vllm.generate import VllmEngine
+from turnkeeper.engines import (
+    Engine,
+    EngineClient,
+    EngineState,
+    GenerateRequest,
+    RelayRequest,
+    SglangEngine,
+    SglangGenerateEngine,
+    VllmEngine,
+    check_generation,
+)
 from turnkeeper.errors import ContextLengthError, EngineError
 from turnkeeper.routing import RoutingRows, RoutingShape, RowsRequest, read_routing_shape, take_patch
-from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine
-from turnkeeper.testing.script import MoeShape, ScriptedReply
-from turnkeeper.testing.serve import running
-from turnkeeper.testing.vllm import ScriptedVllm
+from turnkeeper.testing import MoeShape, RecordedRequest, ScriptedEngine, ScriptedReply, ScriptedVllm, running
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.server import build_app
 

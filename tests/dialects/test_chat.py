@@ -15,9 +15,7 @@ import numpy as np
 import pytest
 
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.dialects import CHAT, AgentCall, ParseContext, StreamStart
-from turnkeeper.dialects.reply import AgentReply
-from turnkeeper.dialects.sse import parse_events
+from turnkeeper.dialects import CHAT, AgentCall, AgentReply, ParseContext, StreamStart, parse_events
 from turnkeeper.errors import (
     AuthenticationError,
     CapacityError,

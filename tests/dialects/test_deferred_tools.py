@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from dialectkit import CONTEXT
-from turnkeeper.core import build_query
-from turnkeeper.core.turn import TurnRequest
+from turnkeeper.core import TurnRequest, build_query
 from turnkeeper.dialects import MESSAGES
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject

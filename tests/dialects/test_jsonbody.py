@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnkeeper.dialects.jsonbody import encode_json, parse_json, parse_object, parse_optional_object
+from turnkeeper.dialects import parse_object
+from turnkeeper.dialects.jsonbody import encode_json, parse_json, parse_optional_object
 from turnkeeper.errors import RequestError
 
 REFUSED = {

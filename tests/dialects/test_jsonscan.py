@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnkeeper.dialects import jsonbody, jsonscan
-from turnkeeper.dialects.jsonbody import LARGE_BYTES, MAX_VALUES, parse_object
+from turnkeeper.dialects import jsonbody, jsonscan, parse_object
+from turnkeeper.dialects.jsonbody import LARGE_BYTES, MAX_VALUES
 from turnkeeper.dialects.jsonscan import scan_json
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import MAX_DEPTH

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from turnkeeper.core.turn import TurnRequest
+from turnkeeper.core import TurnRequest
 from turnkeeper.dialects import CHAT, MESSAGES, RESPONSES, ParseContext
 from turnkeeper.errors import FieldNotAllowedError, RequestError
 from turnkeeper.fields import Use, list_fields

@@ -17,9 +17,8 @@ from anthropic.types import Message
 
 from dialectkit import CALLS, CONTEXT, MESSAGES, START, make_reply
 from turnkeeper.dialects import MESSAGES as DIALECT
-from turnkeeper.dialects import AgentCall
+from turnkeeper.dialects import AgentCall, Event, parse_events
 from turnkeeper.dialects.opaque_reasoning import sign_thinking
-from turnkeeper.dialects.sse import Event, parse_events
 from turnkeeper.errors import (
     AuthenticationError,
     BodyTooLargeError,

@@ -19,9 +19,8 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from dialectkit import CALLS, CONTEXT, MESSAGES, START, call, make_reply
-from turnkeeper.dialects import RESPONSES, AgentCall
+from turnkeeper.dialects import RESPONSES, AgentCall, parse_events
 from turnkeeper.dialects.opaque_reasoning import encode_reasoning
-from turnkeeper.dialects.sse import parse_events
 from turnkeeper.errors import (
     AuthenticationError,
     ContextLengthError,

@@ -21,8 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialectkit import MESSAGES, TEXTS, call, make_reply
-from turnkeeper.dialects import RESPONSES, ParseContext, StreamStart
-from turnkeeper.dialects.sse import parse_events
+from turnkeeper.dialects import RESPONSES, ParseContext, StreamStart, parse_events
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import JsonObject, Message
 

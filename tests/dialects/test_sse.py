@@ -9,7 +9,8 @@ import json
 
 import pytest
 
-from turnkeeper.dialects.sse import Event, encode_event, encode_text_event, parse_events
+from turnkeeper.dialects import Event, parse_events
+from turnkeeper.dialects.sse import encode_event, encode_text_event
 
 
 def test_an_event_ends_with_a_blank_line() -> None:

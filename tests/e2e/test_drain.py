@@ -24,9 +24,7 @@ import pytest
 
 from servicekit import get_renderer, user
 from turnkeeper.samples import decode_samples
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import ScriptedEngine, ScriptedReply, running
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
 SRC = Path(__file__).parents[2] / "src"

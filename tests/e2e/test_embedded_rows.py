@@ -17,8 +17,7 @@ from httpkit import Site, serving
 from servicekit import user
 from turnkeeper.choices import PauseMode
 from turnkeeper.samples import Sample, decode_samples
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import ScriptedEngine, running
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.server import build_app

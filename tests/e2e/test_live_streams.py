@@ -14,7 +14,7 @@ import pytest
 from httpkit import serving
 from turnkeeper.choices import EngineWire, OnAbort
 from turnkeeper.demo.tasks import CALCULATOR_TOOL, SYSTEM_PROMPT
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import running
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.server import build_app

@@ -21,10 +21,7 @@ from httpkit import Site
 from probekit import build_engine, encode, probing_site
 from servicekit import get_renderer, user
 from turnkeeper.samples import Sample, decode_samples
-from turnkeeper.testing.engine import unreachable_url
-from turnkeeper.testing.pair import ScriptedPair
-from turnkeeper.testing.script import MoeShape, ScriptedReply
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import MoeShape, ScriptedPair, ScriptedReply, running, unreachable_url
 
 
 async def wait_for_route(site: Site, verdict: str) -> dict[str, Any]:

@@ -24,16 +24,12 @@ import pytest
 from probekit import build_engine, probing_site
 from servicekit import user
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines.engine import EngineState, GenerateRequest
-from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.engines.sglang.chat import SglangEngine
+from turnkeeper.engines import EngineClient, EngineState, GenerateRequest, SglangEngine
 from turnkeeper.errors import EngineError
 from turnkeeper.fleet.route_check import RouteRequirements, check_route
 from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.pair import ScriptedPair
-from turnkeeper.testing.script import MoeShape, scripted_rows
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import MoeShape, ScriptedEngine, ScriptedPair, running
+from turnkeeper.testing.script import scripted_rows
 
 SHAPE = RoutingShape(layers=2, topk=2, experts=8)
 

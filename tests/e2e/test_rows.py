@@ -20,9 +20,9 @@ from samples.builders import LINEAR, Story
 from tiny.builders import SHAPE, WEIGHTS, write_small_checkpoint
 from tiny.oracle import naive_forward
 from turnkeeper.choices import RowsKept
-from turnkeeper.core.turn import Turn
+from turnkeeper.core import Turn
 from turnkeeper.routing import RoutingShape, plan_rows, take_patch
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import running
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.server import build_app
 

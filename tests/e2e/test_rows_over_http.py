@@ -18,8 +18,8 @@ from httpkit import Site, running_site
 from servicekit import get_renderer, user
 from turnkeeper.choices import PauseMode
 from turnkeeper.samples import Sample, decode_samples
-from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine
-from turnkeeper.testing.script import MoeShape, ScriptedReply, encode_payload, scripted_rows
+from turnkeeper.testing import MoeShape, RecordedRequest, ScriptedEngine, ScriptedReply
+from turnkeeper.testing.script import encode_payload, scripted_rows
 
 MODES = pytest.mark.parametrize("mode", list(PauseMode))
 HISTORIES = pytest.mark.parametrize("version", ["v1", "v2"])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from turnkeeper.testing.engine import unreachable_url
+from turnkeeper.testing import unreachable_url
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
 SRC = Path(__file__).parents[2] / "src"

@@ -36,7 +36,7 @@ from turnkeeper.http.app import build_app
 from turnkeeper.samples import Sample, decode_samples
 from turnkeeper.server.build import build_parts
 from turnkeeper.server.engines import check_routes
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import running
 from turnkeeper.tiny.checkpoint import read_weights, shipped_checkpoint
 from turnkeeper.tiny.model import Chunk, TinyModel
 

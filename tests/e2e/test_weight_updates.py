@@ -28,7 +28,7 @@ from turnkeeper.engines import EngineClient, GenerateRequest, SglangEngine
 from turnkeeper.fleet import EngineFleet, EngineMonitor, EnginePool, PoolMember
 from turnkeeper.generation import Gate, RunnerOptions, TurnOutcome, TurnRunner
 from turnkeeper.routing import RoutingShape, plan_rows
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import running
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.server import build_app
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines.engine import GenerateRequest, Generation
+from turnkeeper.engines import GenerateRequest, Generation
 from turnkeeper.routing import PackedIds, Payload
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from turnkeeper.engines.engine import EngineState, EngineStatus, GenerateRequest, Generation, RelayReply, RelayRequest
+from turnkeeper.engines import EngineState, EngineStatus, GenerateRequest, Generation, RelayReply, RelayRequest
 
 Answer = Callable[[GenerateRequest], Awaitable[Generation]]
 URL = "http://engine"

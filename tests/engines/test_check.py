@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from engines.builders import make_generation, make_request
+from turnkeeper.core import FinishReason, VersionSpan
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.core.turn import FinishReason, VersionSpan
-from turnkeeper.engines.check import build_completion, check_generation, choose_versions, is_stop_token_missing
+from turnkeeper.engines import build_completion, check_generation, choose_versions
+from turnkeeper.engines.check import is_stop_token_missing
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.routing import RowsRequest
 

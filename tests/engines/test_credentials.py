@@ -22,12 +22,10 @@ from turnkeeper.config.resolve import resolve
 from turnkeeper.engines.net.client import HttpReply
 from turnkeeper.engines.sglang.chat import read_workers
 from turnkeeper.errors import ConfigError, EngineError
-from turnkeeper.fleet.connect import connect_engines
+from turnkeeper.fleet import connect_engines
 from turnkeeper.jsontypes import Message
 from turnkeeper.server.engines import build_client
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.serve import running
-from turnkeeper.testing.vllm import ScriptedVllm
+from turnkeeper.testing import ScriptedEngine, ScriptedVllm, running
 
 SECRET = "s3cret-key"
 BASIC = "Basic bWU6cEB3"  # me:p@w

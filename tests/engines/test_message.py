@@ -10,7 +10,8 @@ import pytest
 from engines.builders import make_request
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines.message import build_assistant_message, build_parser
+from turnkeeper.engines import build_parser
+from turnkeeper.engines.message import build_assistant_message
 from turnkeeper.rendering import ParsedReply, ParsedToolCall, Renderer, build_renderer
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 

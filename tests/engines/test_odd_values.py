@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.builders import make_request
-from turnkeeper.engines.check import build_completion, check_generation, choose_versions
-from turnkeeper.engines.engine import GenerateRequest, Generation
+from turnkeeper.engines import GenerateRequest, Generation, build_completion, check_generation, choose_versions
 from turnkeeper.engines.reply import parse_reply
 from turnkeeper.engines.sglang.chat import parse_chat_reply
 from turnkeeper.engines.sglang.generate import StreamedReply, parse_generate_reply

@@ -18,9 +18,7 @@ from servicekit import FakeEngine, build_kit, user
 from turnkeeper.engines import EngineClient, SglangEngine
 from turnkeeper.engines.request_hook import HookedEngine, RequestHook, load_request_hook
 from turnkeeper.errors import ConfigError, EngineError, EngineRefusedError, RequestHookError, TurnkeeperError
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import Phase, ScriptedReply
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import Phase, ScriptedEngine, ScriptedReply, running
 
 BUSY = ScriptedReply(status=409, body=b'{"error":"behind"}')
 

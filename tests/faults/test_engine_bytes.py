@@ -22,12 +22,19 @@ import orjson
 import pytest
 
 from engines.builders import make_request
-from turnkeeper.engines.check import check_generation
-from turnkeeper.engines.engine import LARGE_ROWS, Engine, GenerateRequest, Generation, RelayReply, RelayRequest
-from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.engines.sglang.chat import SglangEngine
-from turnkeeper.engines.sglang.generate import SglangGenerateEngine
-from turnkeeper.engines.vllm.generate import VllmEngine
+from turnkeeper.engines import (
+    Engine,
+    EngineClient,
+    GenerateRequest,
+    Generation,
+    RelayReply,
+    RelayRequest,
+    SglangEngine,
+    SglangGenerateEngine,
+    VllmEngine,
+    check_generation,
+)
+from turnkeeper.engines.engine import LARGE_ROWS
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.routing import RowsRequest
 

@@ -14,8 +14,7 @@ from httpkit import Site, running_site
 from servicekit import get_renderer, user
 from turnkeeper.core.event import ReplyDelivered, TokensDropped, TurnCommitted
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import Phase, ScriptedReply
+from turnkeeper.testing import Phase, ScriptedEngine, ScriptedReply
 
 LOST = "a call"
 NOTHING = "nothing"

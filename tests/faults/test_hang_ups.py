@@ -15,10 +15,8 @@ import pytest
 
 from httpkit import Site, running_site
 from servicekit import user
-from turnkeeper.dialects.sse import parse_events
-from turnkeeper.testing.clock import settle
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.dialects import parse_events
+from turnkeeper.testing import ScriptedEngine, ScriptedReply, settle
 
 
 async def until(condition: Callable[[], bool]) -> None:

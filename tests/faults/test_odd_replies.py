@@ -9,8 +9,7 @@ import asyncio
 from httpkit import running_site
 from servicekit import user
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedEngine, ScriptedReply
 
 
 def break_an_emoji(reply: JsonObject) -> None:

@@ -24,9 +24,8 @@ from turnkeeper.choices import OnAbort, PauseMode
 from turnkeeper.engines import EngineClient
 from turnkeeper.fleet import EngineFleet
 from turnkeeper.samples import Sample, decode_samples
-from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine, unreachable_url
-from turnkeeper.testing.script import MoeShape, ScriptedReply, scripted_rows
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import MoeShape, RecordedRequest, ScriptedEngine, ScriptedReply, running, unreachable_url
+from turnkeeper.testing.script import scripted_rows
 
 MODES = pytest.mark.parametrize("mode", list(PauseMode))
 CHOICES = pytest.mark.parametrize("on_abort", list(OnAbort))

@@ -16,9 +16,7 @@ from turnkeeper.core.tokens import TokenIds
 from turnkeeper.engines import EngineClient, GenerateRequest
 from turnkeeper.fleet import EngineFleet, EngineMonitor, connect_engines
 from turnkeeper.generation import Gate, RunnerOptions, TurnRunner
-from turnkeeper.testing.script import ScriptedReply
-from turnkeeper.testing.serve import running
-from turnkeeper.testing.vllm import ScriptedVllm
+from turnkeeper.testing import ScriptedReply, ScriptedVllm, running
 
 
 def parse(request: GenerateRequest, ids: TokenIds) -> dict[str, Any]:

@@ -11,18 +11,19 @@ import pytest
 
 from engines.builders import make_request
 from turnkeeper.choices import EngineKind, EngineWire
-from turnkeeper.engines.engine import Engine, EngineState, RelayRequest
-from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.engines.sglang.chat import SglangEngine
-from turnkeeper.engines.sglang.generate import SglangGenerateEngine
-from turnkeeper.engines.vllm.generate import VllmEngine
+from turnkeeper.engines import (
+    Engine,
+    EngineClient,
+    EngineState,
+    RelayRequest,
+    SglangEngine,
+    SglangGenerateEngine,
+    VllmEngine,
+)
 from turnkeeper.errors import EngineError
-from turnkeeper.fleet.connect import DetectedEngine, connect_engines, detect_kind
-from turnkeeper.fleet.pool import EnginePool
-from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
-from turnkeeper.testing.script import ScriptedReply
-from turnkeeper.testing.serve import running
-from turnkeeper.testing.vllm import ScriptedVllm
+from turnkeeper.fleet import EnginePool, connect_engines
+from turnkeeper.fleet.connect import DetectedEngine, detect_kind
+from turnkeeper.testing import ScriptedEngine, ScriptedReply, ScriptedVllm, running, unreachable_url
 
 
 @pytest.fixture

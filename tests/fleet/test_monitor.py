@@ -14,10 +14,10 @@ import pytest
 
 from engines.fakes import URL, FakeEngine
 from turnkeeper.choices import PauseMode
-from turnkeeper.engines.engine import EngineState, EngineStatus
-from turnkeeper.fleet.monitor import EngineMonitor
-from turnkeeper.generation.gate import Gate
-from turnkeeper.testing.clock import ManualClock, settle
+from turnkeeper.engines import EngineState, EngineStatus
+from turnkeeper.fleet import EngineMonitor
+from turnkeeper.generation import Gate
+from turnkeeper.testing import ManualClock, settle
 
 
 class Desk:

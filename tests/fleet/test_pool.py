@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from engines.builders import make_generation, make_request
-from turnkeeper.engines.engine import EngineState, EngineStatus, GenerateRequest, Generation, RelayReply, RelayRequest
+from turnkeeper.engines import EngineState, EngineStatus, GenerateRequest, Generation, RelayReply, RelayRequest
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, EngineTimeoutError
-from turnkeeper.fleet.pool import EnginePool, PoolMember, rank_engines
+from turnkeeper.fleet import EnginePool, PoolMember
+from turnkeeper.fleet.pool import rank_engines
 
 URLS = ("http://a", "http://b", "http://c")
 

@@ -18,14 +18,14 @@ import pytest
 from engines.builders import make_generation, make_request
 from engines.fakes import URL, FakeEngine
 from turnkeeper.choices import EngineWire, PauseMode
-from turnkeeper.engines.engine import EngineState, EngineStatus, GenerateRequest, Generation, RelayRequest
+from turnkeeper.engines import EngineState, EngineStatus, GenerateRequest, Generation, RelayRequest
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.fleet.check_result import RouteCheckResult, RouteState
 from turnkeeper.fleet.route import RouteChecker
 from turnkeeper.fleet.route_check import RouteStatus
-from turnkeeper.generation.gate import Gate
+from turnkeeper.generation import Gate
 from turnkeeper.telemetry import Report, RouteChanged
-from turnkeeper.testing.clock import ManualClock, settle
+from turnkeeper.testing import ManualClock, settle
 
 SERVING = EngineStatus(url=URL, state=EngineState.SERVING)
 GONE = EngineStatus(url=URL, state=EngineState.UNREACHABLE)

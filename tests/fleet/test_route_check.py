@@ -21,16 +21,13 @@ import pytest
 
 from turnkeeper.choices import OnBadRows
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines.engine import EngineState
-from turnkeeper.engines.net.client import EngineClient, HttpReply
-from turnkeeper.engines.sglang.chat import SglangEngine
+from turnkeeper.engines import EngineClient, EngineState, SglangEngine
+from turnkeeper.engines.net.client import HttpReply
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, EngineTimeoutError, TurnkeeperError
 from turnkeeper.fleet.check_result import RouteCheckResult, RouteState, classify_error, describe_fault
 from turnkeeper.fleet.route_check import RouteRequirements, check_route, read_router_name
 from turnkeeper.routing import RoutingShape
-from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
-from turnkeeper.testing.script import MoeShape
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import MoeShape, ScriptedEngine, running, unreachable_url
 
 SHAPE = RoutingShape(layers=2, topk=2, experts=8)
 IDS = freeze_ids([11, 12, 13, 14, 15])

@@ -19,16 +19,18 @@ import pytest
 from engines.builders import make_request
 from httpkit import running_site
 from turnkeeper.choices import EngineKind, PauseMode
-from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.engines.sglang.chat import SglangEngine
-from turnkeeper.engines.vllm.generate import VllmEngine
+from turnkeeper.engines import EngineClient, SglangEngine, VllmEngine
 from turnkeeper.errors import AuthenticationError, ConfigError, EngineError
-from turnkeeper.fleet.update import EngineFleet
-from turnkeeper.testing.clock import ManualClock
-from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine, unreachable_url
-from turnkeeper.testing.script import ScriptedReply
-from turnkeeper.testing.serve import running
-from turnkeeper.testing.vllm import ScriptedVllm
+from turnkeeper.fleet import EngineFleet
+from turnkeeper.testing import (
+    ManualClock,
+    RecordedRequest,
+    ScriptedEngine,
+    ScriptedReply,
+    ScriptedVllm,
+    running,
+    unreachable_url,
+)
 
 DISK = {"model_path": "/weights", "weight_version": "8", "abort_all_requests": False}
 STEPS = {

@@ -14,8 +14,8 @@ import pytest
 
 from engines.builders import make_generation, make_request
 from turnkeeper.choices import OnAbort
+from turnkeeper.core import FinishReason
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.core.turn import FinishReason
 from turnkeeper.engines.sglang.chat import render_chat_body
 from turnkeeper.generation.continuation import (
     AbortAction,

@@ -12,8 +12,8 @@ import pytest
 
 from turnkeeper.choices import PauseMode
 from turnkeeper.errors import EnginePausedError, RequestError
-from turnkeeper.generation.gate import Gate
-from turnkeeper.testing.clock import ManualClock, settle
+from turnkeeper.generation import Gate
+from turnkeeper.testing import ManualClock, settle
 
 
 def never() -> asyncio.Event:

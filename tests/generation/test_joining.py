@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.builders import make_generation, make_request
+from turnkeeper.core import VersionSpan
 from turnkeeper.core.tokens import TokenIds, freeze_ids
-from turnkeeper.core.turn import VersionSpan
-from turnkeeper.engines.engine import GenerateRequest
+from turnkeeper.engines import GenerateRequest
 from turnkeeper.engines.message import trim_stop
 from turnkeeper.generation.joining import JoinedReply, ReplyPart, join_parts
 from turnkeeper.routing import Patch, RoutingRows

@@ -21,9 +21,9 @@ import pytest
 from engines.builders import make_generation, make_request
 from engines.fakes import URL, Answer, FakeEngine
 from turnkeeper.choices import OnAbort, OnBadRows, OnRecomputed, PauseMode
+from turnkeeper.core import FinishReason, VersionSpan
 from turnkeeper.core.tokens import TokenIds, freeze_ids
-from turnkeeper.core.turn import FinishReason, VersionSpan
-from turnkeeper.engines.engine import GenerateRequest, Generation
+from turnkeeper.engines import GenerateRequest, Generation
 from turnkeeper.errors import (
     EngineError,
     EnginePausedError,
@@ -32,12 +32,10 @@ from turnkeeper.errors import (
     TurnAbortedError,
     TurnkeeperError,
 )
-from turnkeeper.fleet.monitor import EngineMonitor
-from turnkeeper.generation import TurnOutcome, TurnRunner
-from turnkeeper.generation.gate import Gate
-from turnkeeper.generation.part_reader import RunnerOptions
+from turnkeeper.fleet import EngineMonitor
+from turnkeeper.generation import Gate, RunnerOptions, TurnOutcome, TurnRunner
 from turnkeeper.routing import RoutingShape, RowsRequest
-from turnkeeper.testing.clock import ManualClock, settle
+from turnkeeper.testing import ManualClock, settle
 from turnkeeper.testing.script import encode_payload, scripted_rows
 
 SHAPE = RoutingShape(layers=2, topk=2, experts=8)

@@ -9,7 +9,7 @@ from turnkeeper.http.access_log import AccessLog
 from turnkeeper.http.exchange import Receive, Scope, Send
 from turnkeeper.logs import LogEvent
 from turnkeeper.logs.path import LONGEST_PATH
-from turnkeeper.testing.clock import ManualClock
+from turnkeeper.testing import ManualClock
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -19,8 +19,7 @@ import pytest
 from httpkit import Site, running_site, serving
 from servicekit import assistant, user
 from turnkeeper.samples import decode_samples
-from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedEngine, ScriptedReply, unreachable_url
 
 VERSIONS = pytest.mark.parametrize("version", ["v1", "v2"])
 

@@ -14,8 +14,7 @@ import orjson
 from httpkit import Site, running_site
 from servicekit import user
 from turnkeeper.server.serve import LAST_RESPONSES_S, build_uvicorn_config, open_listener
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedEngine, ScriptedReply
 
 
 class Wire:

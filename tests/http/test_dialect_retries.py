@@ -12,7 +12,7 @@ import pytest
 
 from agentkit import AGENTS
 from httpkit import Reply, running_site
-from turnkeeper.dialects.sse import parse_events
+from turnkeeper.dialects import parse_events
 
 NOISE: dict[str, list[dict[str, Any]]] = {
     "chat": [{"user": "a", "stream_options": {"include_usage": True}}, {"user": "b"}],

@@ -22,10 +22,9 @@ import pytest
 
 from agentkit import AGENTS, Agent
 from httpkit import Reply, Site, running_site, serving
-from turnkeeper.dialects.sse import parse_events
+from turnkeeper.dialects import parse_events
 from turnkeeper.samples import Sample, decode_samples
-from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedEngine, ScriptedReply, unreachable_url
 
 ALL = pytest.mark.parametrize("dialect", AGENTS)
 STREAMED = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])

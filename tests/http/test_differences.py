@@ -26,8 +26,7 @@ import json
 from httpkit import running_site
 from servicekit import assistant, user
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedEngine, ScriptedReply
 
 
 async def test_extending_a_truncated_turn_is_a_400() -> None:

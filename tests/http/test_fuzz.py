@@ -17,8 +17,8 @@ import pytest
 
 from agentkit import AGENTS, Agent
 from httpkit import Reply, Site, running_site
-from turnkeeper.dialects.sse import parse_events
-from turnkeeper.testing.script import Phase, ScriptedReply
+from turnkeeper.dialects import parse_events
+from turnkeeper.testing import Phase, ScriptedReply
 
 ROUNDS = 100
 

@@ -11,7 +11,7 @@ import pytest
 from httpkit import Site, running_site
 from rendering.templates.test_any_template import build, sources
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedReply
 
 WORDS = "role 'system' is not supported after the first message"
 ASKED: list[JsonObject] = [{"role": "user", "content": "Hi"}]

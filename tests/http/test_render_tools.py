@@ -7,7 +7,7 @@ import pytest
 from probekit import build_engine, probing_site
 from servicekit import get_renderer, user
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import running
 
 WITHOUT_ROWS = {"use_rollout_routing_replay": False}
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}

@@ -12,10 +12,8 @@ import pytest
 
 from httpkit import Site, running_site
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.samples import decode_samples
-from turnkeeper.samples.sample import SampleStatus
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.samples import SampleStatus, decode_samples
+from turnkeeper.testing import ScriptedEngine, ScriptedReply
 
 USER: JsonObject = {"role": "user", "content": "hi"}
 OWN: JsonObject = {"role": "assistant", "content": "reply 1"}

@@ -15,8 +15,7 @@ import pytest
 from httpkit import Site, running_site
 from servicekit import user
 from turnkeeper.http.headers import is_request_id
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedEngine, ScriptedReply
 
 DRAWN = re.compile(r"[0-9a-f]{32}")
 

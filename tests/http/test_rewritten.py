@@ -17,7 +17,7 @@ from rendering.standins import standin
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import FAMILIES
 from turnkeeper.samples import decode_samples
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedReply
 
 USER: JsonObject = {"role": "user", "content": "rename it"}
 EDIT: JsonObject = {"file_path": "a.py", "old_string": "x", "new_string": "y"}

@@ -23,8 +23,7 @@ import pytest
 from httpkit import Site, running_site
 from servicekit import user
 from turnkeeper.http.connection_limits import HEAD_BYTES, MAX_HEADERS, PROGRESS_BYTES, find_dialect
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedEngine, ScriptedReply
 
 SHORT_S = 0.2
 BODY = orjson.dumps({"messages": [user("a")]})

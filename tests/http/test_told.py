@@ -21,8 +21,7 @@ from agentkit import AGENTS
 from httpkit import Reply, Site, running_site, serving
 from servicekit import user
 from turnkeeper.samples import decode_samples
-from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedEngine, ScriptedReply, unreachable_url
 
 ADMIN = "admin-key"
 ADDRESSES = ("127.0.0.1", "localhost", "gpu-17", "10.9.8.7", "worker.internal", "30303")

@@ -17,7 +17,7 @@ from rendering.standins import standin
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering.message import get_text
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedReply
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"
 

@@ -16,8 +16,7 @@ from logs.test_setup import without_handlers
 from servicekit import user
 from turnkeeper.choices import LogFormat, LogLevel
 from turnkeeper.logs import LogOptions, logging_to
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedEngine, ScriptedReply
 
 ADMIN, WORD = "adm1n-k3y", "pl4gi4rism"
 TEXT = f'tell nobody of {WORD}\n{{"level":"error"}}\x1b[31m \u2028'

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from turnkeeper.choices import LogFormat
 from turnkeeper.ids import build_session_id, build_session_key
-from turnkeeper.logs.event import FieldValue, LogEvent
+from turnkeeper.logs import LogEvent
+from turnkeeper.logs.event import FieldValue
 from turnkeeper.logs.line import CUT, HIDDEN, LONGEST_LINE_BYTES, LineRenderer, LogLine
 
 SESSION_ID = build_session_id(bytes(16))

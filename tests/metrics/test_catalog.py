@@ -16,11 +16,10 @@ from servicekit import assistant, user
 from turnkeeper.engines import EngineState
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.fleet.check_result import RouteState
-from turnkeeper.metrics import METRICS, MetricKind, Metrics
-from turnkeeper.metrics.catalog import ERROR_CODES, TASKS, MetricRow, Unit
+from turnkeeper.metrics import METRICS, MetricKind, MetricRow, Metrics
+from turnkeeper.metrics.catalog import ERROR_CODES, TASKS, Unit
 from turnkeeper.service.sessions import closing
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedEngine, ScriptedReply
 
 SOURCE = Path(__file__).parents[2] / "src" / "turnkeeper"
 BY_NAME = {row.name: row for row in METRICS}

@@ -18,8 +18,8 @@ from turnkeeper.core import Cause, DropReason, FinishReason, Label, Linear
 from turnkeeper.core.event import SessionOpened, TokensDropped
 from turnkeeper.errors import EngineTimeoutError
 from turnkeeper.ids import SessionId, TurnId
-from turnkeeper.metrics import Metrics
-from turnkeeper.metrics.metrics import name_engine, read_version
+from turnkeeper.metrics import Metrics, name_engine
+from turnkeeper.metrics.metrics import read_version
 from turnkeeper.telemetry import (
     EngineCallEnded,
     EngineChanged,

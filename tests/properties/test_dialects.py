@@ -23,8 +23,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response
 
 from dialectkit import CONTEXT, START, TEXTS, VALUES, call, make_reply
-from turnkeeper.dialects import CHAT, MESSAGES, RESPONSES, AgentCall, Dialect
-from turnkeeper.dialects.sse import parse_events
+from turnkeeper.dialects import CHAT, MESSAGES, RESPONSES, AgentCall, Dialect, parse_events
 from turnkeeper.jsontypes import JsonObject
 
 OBJECTS = st.dictionaries(TEXTS, VALUES, max_size=3)

@@ -20,7 +20,7 @@ from turnkeeper.errors import EngineError, TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.sessions import MemoryAccount, SessionEntry
 from turnkeeper.service.sessions.footprint import Part, measure_session
-from turnkeeper.testing.clock import settle
+from turnkeeper.testing import settle
 
 SIZE = 100_000
 

@@ -23,7 +23,7 @@ from turnkeeper.errors import EngineError, SessionClosedError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import decode_samples
 from turnkeeper.service.turns import ClientGoneError
-from turnkeeper.testing.clock import settle
+from turnkeeper.testing import settle
 
 GRACE_S = 2.0
 

@@ -28,6 +28,7 @@ from turnkeeper.choices import OnRewrittenCalls, OnTruncated
 from turnkeeper.core import (
     Completion,
     DropReason,
+    Event,
     FinishReason,
     HistoryPolicy,
     Linear,
@@ -38,7 +39,7 @@ from turnkeeper.core import (
     VersionSpan,
     fold,
 )
-from turnkeeper.core.event import Event, SessionOpened
+from turnkeeper.core.event import SessionOpened
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.errors import (
     AssistantLastError,

@@ -15,8 +15,8 @@ import pytest
 
 from routing.builders import SHAPE, build_ids, build_rows, encode_ids, encode_npy
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.routing import decode_indexer, encode_rows
-from turnkeeper.routing.codec import Payload, WrongLength, open_payload
+from turnkeeper.routing import Payload, decode_indexer, encode_rows
+from turnkeeper.routing.codec import WrongLength, open_payload
 
 IDS = build_ids(4)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from routing.builders import build_ids, build_rows
-from turnkeeper.routing.rows import RoutingRows, choose_dtype, join_rows
+from turnkeeper.routing import RoutingRows
+from turnkeeper.routing.rows import choose_dtype, join_rows
 
 
 @pytest.mark.parametrize(

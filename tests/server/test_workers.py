@@ -9,12 +9,12 @@ import pickle
 
 import pytest
 
+from turnkeeper.config import ResolvedConfig
 from turnkeeper.config.load import load
-from turnkeeper.config.resolve import ResolvedConfig, resolve
+from turnkeeper.config.resolve import resolve
 from turnkeeper.errors import ConfigError
 from turnkeeper.server.workers import check_engines, is_loopback, serve_workers, split_workers
-from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import ScriptedEngine, running, unreachable_url
 
 
 @pytest.mark.parametrize(

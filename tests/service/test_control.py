@@ -19,10 +19,7 @@ from turnkeeper.fleet.controller import EngineController
 from turnkeeper.generation import Gate
 from turnkeeper.server.engines import call_engines
 from turnkeeper.service.control import EngineControl
-from turnkeeper.testing.clock import ManualClock
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.serve import running
-from turnkeeper.testing.vllm import ScriptedVllm
+from turnkeeper.testing import ManualClock, ScriptedEngine, ScriptedVllm, running
 
 OK = {"url": "http://a", "ok": True, "error": None}
 FAILED = {"url": "http://b", "ok": False, "error": "gone"}

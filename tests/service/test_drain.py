@@ -16,7 +16,7 @@ import pytest
 from servicekit import FakeEngine, Kit, assistant, build_kit, user
 from turnkeeper.errors import ServerDrainingError, SessionClosedError, TurnkeeperError
 from turnkeeper.service.drain import POLL_INTERVAL_S
-from turnkeeper.testing.clock import settle
+from turnkeeper.testing import settle
 
 ASK = [user("a")]
 

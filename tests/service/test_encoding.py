@@ -37,7 +37,7 @@ from turnkeeper.service.encoding import (
     find_loader,
     plan_pause,
 )
-from turnkeeper.testing.clock import ManualClock
+from turnkeeper.testing import ManualClock
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
 TOKENIZER_JSON = (shipped_checkpoint() / "tokenizer.json").read_bytes()

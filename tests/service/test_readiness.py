@@ -15,9 +15,9 @@ from turnkeeper.engines import EngineState, EngineStatus
 from turnkeeper.fleet.check_result import RouteCheckResult, RouteState
 from turnkeeper.fleet.route import RouteChecker
 from turnkeeper.fleet.route_check import RouteStatus
-from turnkeeper.generation.gate import Gate
+from turnkeeper.generation import Gate
 from turnkeeper.service.health import Health, NotReady
-from turnkeeper.testing.clock import ManualClock
+from turnkeeper.testing import ManualClock
 
 SERVING, PAUSED, UNREACHABLE = EngineState
 FATAL = RouteCheckResult(state=RouteState.UNFIT, reason="a router drops rows", is_fatal=True)

@@ -29,7 +29,7 @@ from turnkeeper.telemetry import (
     TurnPhase,
     TurnTimes,
 )
-from turnkeeper.testing.clock import settle
+from turnkeeper.testing import settle
 
 Kind = TypeVar("Kind")
 

@@ -21,7 +21,7 @@ from turnkeeper.metrics import Metrics
 from turnkeeper.service.sessions import SessionEntry
 from turnkeeper.service.sessions.footprint import Part
 from turnkeeper.service.supervisor import SOUND_AFTER_S, Supervisor
-from turnkeeper.testing.clock import ManualClock, settle
+from turnkeeper.testing import ManualClock, settle
 
 ASK = [user("a")]
 

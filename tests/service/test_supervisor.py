@@ -17,7 +17,7 @@ from servicekit import FakeEngine, build_kit
 from turnkeeper.engines import EngineStatus
 from turnkeeper.metrics import Metrics
 from turnkeeper.service.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S, SOUND_AFTER_S, Supervisor
-from turnkeeper.testing.clock import ManualClock, settle
+from turnkeeper.testing import ManualClock, settle
 
 
 class Work:

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from sessionkit import Talk, user
 from storekit import EVENTS, TURNS, spell
-from turnkeeper.core import Session
+from turnkeeper.core import Session, TurnRequest
 from turnkeeper.core.event import SessionOpened, TurnCommitted
-from turnkeeper.core.turn import TurnRequest
 from turnkeeper.errors import StoreRecordError, StoreVersionError
-from turnkeeper.store import schema
-from turnkeeper.store.codec import EncodedEvent, SessionDecoder, SessionEncoder
-from turnkeeper.store.payload import Channel, Payload, compute_checksum, pack_places, place_payloads, unpack_places
+from turnkeeper.store import Channel, SessionDecoder, SessionEncoder, schema
+from turnkeeper.store.codec import EncodedEvent
+from turnkeeper.store.payload import Payload, compute_checksum, pack_places, place_payloads, unpack_places
 from turnkeeper.store.schema import Schema
 
 

@@ -5,7 +5,7 @@
 """
 
 from turnkeeper.telemetry import PhaseClock, TurnPhase, TurnTimes
-from turnkeeper.testing.clock import ManualClock
+from turnkeeper.testing import ManualClock
 
 
 async def test_seconds_are_counted_for_the_phase_in_which_they_pass() -> None:

@@ -18,9 +18,8 @@ import orjson
 import pybase64
 import pytest
 
-from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
-from turnkeeper.testing.script import MoeShape, Phase, ScriptedReply, scripted_rows
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import MoeShape, Phase, ScriptedEngine, ScriptedReply, running, unreachable_url
+from turnkeeper.testing.script import scripted_rows
 
 PROMPT = [5, 6, 7]
 

@@ -16,10 +16,8 @@ import numpy as np
 import orjson
 import pytest
 
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.pair import ScriptedPair, find_meta, read_rows
-from turnkeeper.testing.script import MoeShape, ScriptedReply
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import MoeShape, ScriptedEngine, ScriptedPair, ScriptedReply, running
+from turnkeeper.testing.pair import find_meta, read_rows
 
 PROMPT = [5, 6, 7, 8]
 BODY = {

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from turnkeeper.testing.serve import running, running_in_thread
+from turnkeeper.testing import running, running_in_thread
 
 
 async def _hello(request: Request) -> PlainTextResponse:

@@ -13,10 +13,8 @@ from typing import Any
 
 import pytest
 
-from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.testing.script import MoeShape, ScriptedReply
-from turnkeeper.testing.serve import running
-from turnkeeper.testing.vllm import ScriptedVllm
+from turnkeeper.engines import EngineClient
+from turnkeeper.testing import MoeShape, ScriptedReply, ScriptedVllm, running
 
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "data" / "vllm" / "recorded-0.32.0.json").read_text()

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tiny.builders import LONG_SHAPE, WEIGHTS, write_small_checkpoint
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import running
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.server import build_app
 

@@ -16,9 +16,7 @@ from tiny.conftest import Serve, Served
 from turnkeeper.bench.load.workload import CALL_ID, MODELS, CannedReply
 from turnkeeper.bench.mock import MockEngine, build_canned
 from turnkeeper.bench.rows import build_rows
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import ScriptedEngine, ScriptedReply, running
 from turnkeeper.tiny import wire
 from turnkeeper.tiny.wire import MetaInfo, build_error, encode_rows, explain_length, explain_rows_start
 

@@ -21,9 +21,7 @@ import pytest
 from httpkit import Site, running_site
 from servicekit import assistant, get_renderer, user
 from traps.untouched import check_error, check_sound, get_entry
-from turnkeeper.testing.clock import settle
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedEngine, ScriptedReply, settle
 
 VERSIONS = pytest.mark.parametrize("version", ["v1", "v2"])
 LONG_TEXT = "a long word and another one " * 4_000

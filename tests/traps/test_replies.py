@@ -14,8 +14,7 @@ import pytest
 from httpkit import Site, running_site
 from servicekit import get_renderer, user
 from traps.untouched import check_sound
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import ScriptedReply
+from turnkeeper.testing import ScriptedEngine, ScriptedReply
 
 Edit = Callable[[dict[str, Any]], object]
 

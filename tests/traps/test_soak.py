@@ -18,10 +18,8 @@ import pytest
 from httpkit import Site, running_site
 from servicekit import assistant, get_renderer, user
 from traps.untouched import check_sound, get_entry
-from turnkeeper.dialects.sse import parse_events
-from turnkeeper.testing.clock import settle
-from turnkeeper.testing.engine import RecordedRequest, ScriptedEngine
-from turnkeeper.testing.script import Phase, ScriptedReply
+from turnkeeper.dialects import parse_events
+from turnkeeper.testing import Phase, RecordedRequest, ScriptedEngine, ScriptedReply, settle
 
 AGENTS = 100
 TURNS = 3

@@ -13,10 +13,10 @@ import pytest
 from httpkit import Reply, Site, running_site
 from servicekit import assistant, get_renderer, user
 from traps.untouched import check_error, check_sound, get_entry
-from turnkeeper.dialects.sse import parse_events
+from turnkeeper.dialects import parse_events
 from turnkeeper.samples import SampleBatch, decode_samples
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import MoeShape, ScriptedReply, scripted_rows
+from turnkeeper.testing import MoeShape, ScriptedEngine, ScriptedReply
+from turnkeeper.testing.script import scripted_rows
 
 VERSIONS = pytest.mark.parametrize("version", ["v1", "v2"])
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -13,19 +13,15 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from engines.builders import make_request
-from turnkeeper.engines.engine import EngineState, RelayRequest
+from turnkeeper.engines import EngineClient, EngineState, RelayRequest, SglangEngine
 from turnkeeper.engines.net.client import (
-    EngineClient,
     choose_pool_size,
     raise_file_limit,
     select_reply_headers,
     select_request_headers,
 )
-from turnkeeper.engines.sglang.chat import SglangEngine
 from turnkeeper.errors import ConfigError, EngineError, EngineProtocolError, EngineTimeoutError
-from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
-from turnkeeper.testing.script import Phase, ScriptedReply
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import Phase, ScriptedEngine, ScriptedReply, running, unreachable_url
 
 
 @pytest.fixture

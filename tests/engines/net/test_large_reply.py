@@ -18,16 +18,13 @@ import numpy as np
 import pytest
 
 from engines.builders import make_request, spell_payload
-from turnkeeper.engines.engine import LARGE_ROWS, GenerateRequest
-from turnkeeper.engines.net.client import EngineClient
+from turnkeeper.engines import EngineClient, GenerateRequest, SglangEngine
+from turnkeeper.engines.engine import LARGE_ROWS
 from turnkeeper.engines.net.large_reply import GIVE_WAY_S, LARGE_BYTES, LargeReplyScheduler
 from turnkeeper.engines.reply import ReplyBody
-from turnkeeper.engines.sglang.chat import SglangEngine
 from turnkeeper.errors import EngineError, EngineTimeoutError
 from turnkeeper.routing import RowsRequest
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import MoeShape, ScriptedReply
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import MoeShape, ScriptedEngine, ScriptedReply, running
 
 IDS = np.arange(LARGE_BYTES // 5, dtype="<i4") % 128
 PAYLOAD = base64.b64encode(IDS.tobytes())

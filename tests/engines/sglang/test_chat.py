@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.builders import make_request, spell_payload
-from turnkeeper.core.turn import VersionSpan
-from turnkeeper.engines.check import check_generation
-from turnkeeper.engines.engine import EngineState
+from turnkeeper.core import VersionSpan
+from turnkeeper.engines import EngineState, check_generation
 from turnkeeper.engines.net.client import HttpReply
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import cut_choice_logprobs

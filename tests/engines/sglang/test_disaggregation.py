@@ -16,17 +16,14 @@ import pytest
 from engines.builders import make_request
 from turnkeeper.choices import EngineKind, EngineWire
 from turnkeeper.core.tokens import freeze_ids
-from turnkeeper.engines.engine import Engine, Generation
-from turnkeeper.engines.net.client import EngineClient
+from turnkeeper.engines import Engine, EngineClient, Generation
 from turnkeeper.engines.sglang.disaggregation import AutoSglangEngine
+from turnkeeper.fleet import connect_engines
 from turnkeeper.fleet.check_result import RouteState
-from turnkeeper.fleet.connect import connect_engines
 from turnkeeper.fleet.route_check import RouteRequirements, RouteStatus, check_route
 from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.pair import ScriptedPair, ScriptedWorker
-from turnkeeper.testing.script import MoeShape, ScriptedReply
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import MoeShape, ScriptedEngine, ScriptedPair, ScriptedReply, running
+from turnkeeper.testing.pair import ScriptedWorker
 
 SHAPE = RoutingShape(layers=2, topk=2, experts=8)
 

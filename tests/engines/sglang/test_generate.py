@@ -16,14 +16,11 @@ import pytest
 
 from engines.builders import make_request, spell_payload
 from turnkeeper.core.tokens import TokenIds
-from turnkeeper.engines.engine import GenerateRequest
-from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.engines.sglang.generate import SglangGenerateEngine, StreamedReply, render_generate_body
+from turnkeeper.engines import EngineClient, GenerateRequest, SglangGenerateEngine
+from turnkeeper.engines.sglang.generate import StreamedReply, render_generate_body
 from turnkeeper.errors import ContextLengthError, EngineError, EngineProtocolError, EngineRefusedError, TurnkeeperError
 from turnkeeper.routing import RowsRequest
-from turnkeeper.testing.engine import ScriptedEngine
-from turnkeeper.testing.script import MoeShape, Phase, ScriptedReply
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import MoeShape, Phase, ScriptedEngine, ScriptedReply, running
 
 
 def parse(request: GenerateRequest, ids: TokenIds) -> dict[str, Any]:

@@ -17,15 +17,12 @@ import pytest
 
 from engines.builders import make_request
 from turnkeeper.core.tokens import TokenIds
-from turnkeeper.engines.engine import EngineState, GenerateRequest
-from turnkeeper.engines.net.client import EngineClient
-from turnkeeper.engines.vllm.generate import VllmEngine, fit_salt, render_completions_body, render_generate_body
+from turnkeeper.engines import EngineClient, EngineState, GenerateRequest, VllmEngine
+from turnkeeper.engines.vllm.generate import fit_salt, render_completions_body, render_generate_body
 from turnkeeper.errors import ContextLengthError, EngineError, EngineRefusedError
 from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
-from turnkeeper.testing.engine import unreachable_url
-from turnkeeper.testing.script import MoeShape, ScriptedReply, scripted_rows
-from turnkeeper.testing.serve import running
-from turnkeeper.testing.vllm import ScriptedVllm
+from turnkeeper.testing import MoeShape, ScriptedReply, ScriptedVllm, running, unreachable_url
+from turnkeeper.testing.script import scripted_rows
 
 ROWS = RowsRequest(start_len=4, held_rows=4)
 SAMPLING = {"max_tokens": 9, "temperature": 0.5, "seed": 3, "stop": ["x"], "top_p": None}

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from engines.builders import make_request
+from turnkeeper.core import VersionSpan
 from turnkeeper.core.tokens import TokenIds
-from turnkeeper.core.turn import VersionSpan
-from turnkeeper.engines.check import check_generation
-from turnkeeper.engines.engine import GenerateRequest, Generation
+from turnkeeper.engines import GenerateRequest, Generation, check_generation
 from turnkeeper.engines.net.client import HttpReply
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.vllm.reply import StreamedChoice, parse_vllm_reply, read_vllm_reply

@@ -27,7 +27,7 @@ from turnkeeper.dialects.responses import dialect as responses
 from turnkeeper.fields import FIELDS, is_reaching
 from turnkeeper.http.app import build_route_rows
 from turnkeeper.http.openapi import SCHEMAS, describe_routes
-from turnkeeper.testing.engine import ScriptedEngine
+from turnkeeper.testing import ScriptedEngine
 
 DOCUMENT = describe_routes(build_route_rows(build_kit().backend), version="0")
 OPERATIONS = [(method.upper(), path) for path, found in DOCUMENT["paths"].items() for method in found]

@@ -18,7 +18,7 @@ from turnkeeper.core.tokens import join_ids
 from turnkeeper.errors import TemplateError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import FAMILIES, Checkpoint, Renderer, build_renderer
-from turnkeeper.rendering.templates.template import ChatTemplate
+from turnkeeper.rendering.templates import ChatTemplate
 
 SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}}
 

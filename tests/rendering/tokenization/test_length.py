@@ -16,8 +16,8 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from conftest import find_asset
 from servicekit import get_renderer
-from turnkeeper.rendering import Tokenizer
-from turnkeeper.rendering.tokenization import FallbackEncoder, TextTooLongError, find_bound
+from turnkeeper.rendering import TextTooLongError, Tokenizer
+from turnkeeper.rendering.tokenization import FallbackEncoder, find_bound
 
 PIECES = st.sampled_from([" ", "\n", "-", "=", "a", "<|im_end|>", "é", "ḯ", "한", "🙂", "的", "0"])
 TEXTS = st.one_of(

@@ -30,9 +30,8 @@ from turnkeeper.samples import (
     load_hooks,
     view_session,
 )
-from turnkeeper.samples.hooks import Hook, reference_picker, run
+from turnkeeper.samples.hooks import Hook, drop_retries, keep_siblings, reference_picker, run
 from turnkeeper.samples.hooks.draft import DraftSample
-from turnkeeper.samples.hooks.picker import drop_retries, keep_siblings
 from turnkeeper.samples.hooks.postprocessor import default_postprocess, non_positive_attempts, reference_postprocess
 
 MILES = "miles.rollout.session.v2"

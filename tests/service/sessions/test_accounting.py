@@ -17,7 +17,7 @@ import pytest
 
 from servicekit import Kit, assistant, build_kit, user
 from turnkeeper.samples import SampleBatch, decode_samples
-from turnkeeper.testing.clock import settle
+from turnkeeper.testing import settle
 
 
 async def collect(kit: Kit, session_id: str) -> SampleBatch:

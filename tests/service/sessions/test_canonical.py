@@ -17,7 +17,7 @@ from servicekit import Kit, assistant, build_kit, get_renderer, user
 from turnkeeper.core.tokens import TokenIds, freeze_ids, join_ids
 from turnkeeper.samples import SampleBatch, decode_samples
 from turnkeeper.service.sessions import canonical
-from turnkeeper.testing.clock import settle
+from turnkeeper.testing import settle
 
 
 def split(*pieces: str) -> TokenIds:

@@ -10,8 +10,8 @@ import pytest
 
 from servicekit import Kit, Turn, build_kit, user
 from turnkeeper.choices import PauseMode
-from turnkeeper.core.accounting import DropReason
-from turnkeeper.testing.clock import settle
+from turnkeeper.core import DropReason
+from turnkeeper.testing import settle
 
 
 async def pause(kit: Kit) -> None:

@@ -17,12 +17,12 @@ import pytest
 
 from servicekit import Kit, Turn, assistant, build_kit, user
 from turnkeeper.core import DropReason
-from turnkeeper.core.turn import Turn as CommittedTurn
+from turnkeeper.core import Turn as CommittedTurn
 from turnkeeper.errors import SessionClosedError, SessionNotFoundError
 from turnkeeper.service.sessions import SessionEntry
 from turnkeeper.service.turns import TurnInFlight, TurnState
 from turnkeeper.service.turns.in_flight import TRANSITIONS
-from turnkeeper.testing.clock import settle
+from turnkeeper.testing import settle
 
 
 @dataclass

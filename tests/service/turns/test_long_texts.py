@@ -14,7 +14,7 @@ from servicekit import Kit, assistant, build_kit, build_request, get_renderer, u
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.errors import ContextLengthError
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.rendering.tokenization import Tokenizer
+from turnkeeper.rendering import Tokenizer
 
 LIMIT = 500
 LONG = "x " * 50_000

@@ -19,7 +19,7 @@ from turnkeeper.core import DropReason
 from turnkeeper.errors import RequestError, SessionClosedError, SessionExpiredError, SessionNotFoundError
 from turnkeeper.service.turns import ClientGoneError, turn_service
 from turnkeeper.service.turns.prompt import render_prompt
-from turnkeeper.testing.clock import settle
+from turnkeeper.testing import settle
 
 VERSIONS = pytest.mark.parametrize("version", ["v1", "v2"])
 

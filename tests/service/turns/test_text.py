@@ -8,8 +8,7 @@
 import pytest
 
 from servicekit import Kit, build_kit, user
-from turnkeeper.dialects import CHAT
-from turnkeeper.dialects.dialect import StreamStart
+from turnkeeper.dialects import CHAT, StreamStart
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.service.turns import TextDelta
 
