@@ -10,6 +10,7 @@
 """
 
 import asyncio
+import pickle
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -338,6 +339,19 @@ async def test_nothing_that_is_shown_holds_a_key(make: MakeClient) -> None:
         name = "Sync" if isinstance(client, Threaded) else ""
         assert repr(client) == f"<{name}SessionClient {site.url}>"
         assert repr(session) == f"<{name}SessionHandle {site.url}/sessions/{session.session_id}>"
+
+
+async def test_clients_and_sessions_travel_to_other_processes(make: MakeClient) -> None:
+    async with running_site() as site, SessionClient(site.url) as entered:
+        client = make(site.url)
+        form = client if isinstance(client, SessionClient) else client._form
+        session = await client.create()
+        for original in (entered, form, session if isinstance(client, SessionClient) else session._form):
+            copy = pickle.loads(pickle.dumps(original))
+            assert (repr(copy), type(copy)) == (repr(original), type(original))
+        handle = pickle.loads(pickle.dumps(session if isinstance(client, SessionClient) else session._form))
+        found = await handle.info() if isinstance(client, SessionClient) else await asyncio.to_thread(handle.info)
+        assert found["session_id"] == session.session_id
 
 
 async def test_threads_may_share_a_blocking_client() -> None:

@@ -18,7 +18,6 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
-from urllib.parse import urlencode, urlsplit
 
 from turnkeeper.client.address import SessionAddress
 from turnkeeper.client.body import spell_value
@@ -329,6 +328,8 @@ class SessionClient(_Client):
         Raises:
             RequestError: the server refuses a parameter.
         """
+        from urllib.parse import urlencode
+
         asked = {name: spell_value(value) for name, value in conditions.items()}
         asked |= {f"metadata.{key}": spell_value(value) for key, value in (metadata or {}).items()}
         for url in self._urls:
@@ -481,6 +482,8 @@ def _parse_urls(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_address(url: str) -> bool:
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -96,16 +96,32 @@ def draw_chance() -> float:
     return int.from_bytes(os.urandom(4)) / 2**32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Requester:
     """Calls a server, again where that may help."""
 
-    transport: Transport
-    retry: Retry
-    headers: Mapping[str, str] = field(repr=False)
-    """Sent with every request."""
-    now: Callable[[], float] = time.monotonic
-    chance: Callable[[], float] = draw_chance
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        retry: Retry,
+        headers: Mapping[str, str],
+        now: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = draw_chance,
+    ) -> None:
+        """Make no call yet.
+
+        Args:
+            transport: carries the requests, and waits.
+            retry: how often calls are made again.
+            headers: sent with every request.
+            now: the seconds of a clock that never goes back.
+            chance: a source of random numbers from 0 to 1.
+        """
+        self.transport = transport
+        self._retry = retry
+        self._headers = headers
+        self._now = now
+        self._chance = chance
 
     async def call(
         self,
@@ -136,7 +152,7 @@ class Requester:
             ServerReplyError: what answered is no session server.
         """
         data = None if body is None else encode_body(body)
-        headers = {**self.headers, "content-type": "application/json"} if body is not None else self.headers
+        headers = {**self._headers, "content-type": "application/json"} if body is not None else self._headers
         request = Request(method=method, url=url, body=data, headers=headers)
         return await self.repeat(
             lambda: self._send(request, accepted),
@@ -167,8 +183,8 @@ class Requester:
         Raises:
             TurnkeeperError: the last failure.
         """
-        retry = retry or self.retry
-        began, calls, is_lost = self.now(), 0, False
+        retry = retry or self._retry
+        began, calls, is_lost = self._now(), 0, False
         while True:
             calls += 1
             try:
@@ -179,7 +195,7 @@ class Requester:
                 fate = judge(error)
                 is_lost = is_lost or fate is Fate.UNKNOWN
                 asked: Any = error.facts.get("retry_after_s")
-                wait_s = retry.find_wait(calls, elapsed_s=self.now() - began, asked_s=asked, chance=self.chance())
+                wait_s = retry.find_wait(calls, elapsed_s=self._now() - began, asked_s=asked, chance=self._chance())
                 if wait_s is None or fate is Fate.FINAL or (fate is Fate.UNKNOWN and not is_repeatable):
                     raise
                 logger.warning("%s failed, trying again in %.1f s: %s", what, wait_s, error)

@@ -5,7 +5,6 @@ its id and lets the id choose the worker, so that whoever has the id and the add
 """
 
 from collections.abc import Sequence
-from hashlib import blake2b
 
 
 def rank_urls(urls: Sequence[str], session_id: str) -> Sequence[str]:
@@ -14,4 +13,8 @@ def rank_urls(urls: Sequence[str], session_id: str) -> Sequence[str]:
     Whatever the order of the addresses, the ranks are the same, and one more address leaves those of the others as they
     were (rendezvous hashing).
     """
+    if len(urls) == 1:
+        return urls
+    from hashlib import blake2b  # here, as the client's imports are those of its first call
+
     return sorted(urls, key=lambda url: blake2b(f"{session_id} {url}".encode(), digest_size=8).digest())

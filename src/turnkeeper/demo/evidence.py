@@ -20,6 +20,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from turnkeeper.client import write_payload
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.demo.agent import RolloutOutcome
 from turnkeeper.errors import TurnkeeperError
@@ -82,7 +83,7 @@ def write_session(folder: Path, session_id: str, *, payload: bytes, info: JsonOb
     """Write one session's samples as they came, and what the server says of the session."""
     for name in ("samples", "sessions"):
         (folder / name).mkdir(exist_ok=True)
-    (folder / "samples" / f"{session_id}.safetensors").write_bytes(payload)
+    write_payload(folder / "samples" / f"{session_id}.safetensors", payload)
     (folder / "sessions" / f"{session_id}.json").write_bytes(orjson.dumps(info))
 
 
