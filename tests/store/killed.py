@@ -27,9 +27,12 @@ class Killer:
         self.gate = Event()
         """While it is closed the writer waits in front of a group, so that the next one gathers."""
         self.gate.set()
+        self.reached = Event()
+        """Is set where the writer waits."""
 
     def __call__(self, point: CrashPoint) -> None:
         if point is CrashPoint.GROUP_GATHERED:
+            self.reached.set()
             self.gate.wait(10)
         if self.is_armed and point is self._point:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -53,8 +56,11 @@ async def live(folder: Path, point: CrashPoint, told: int) -> None:
                 killer.gate.set()
 
             killer.gate.clear()
+            killer.reached.clear()
+            first = asyncio.create_task(store.acknowledge(talks[0].id, "none", 1.0))
+            await asyncio.to_thread(killer.reached.wait)
             sessions[0].note(TokensDropped(at=1.0, reason=DropReason.CLIENT_GONE, sampled_tokens=number))
-            await asyncio.gather(say(0), say(1), open_gate())
+            await asyncio.gather(first, say(0), say(1), open_gate())
             if number == 0:
                 await say(2)
         await store.delete(talks[2].id, 9.0)

@@ -190,6 +190,44 @@ async def test_an_event_that_nobody_waits_for_comes_with_the_next_turn(tmp_path:
         assert [event.sampled_tokens for event in loaded.events if isinstance(event, TokensDropped)] == [3, 4]
 
 
+async def test_an_event_that_nobody_waits_for_is_stored_soon_or_with_the_next_write(tmp_path: Path) -> None:
+    talk, stored_at = StoredTalk(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def tell(point: CrashPoint) -> None:
+        if point is CrashPoint.AFTER_COMMIT:
+            loop.call_soon_threadsafe(stored_at.set)
+
+    async with storing(tmp_path, reach=tell) as store:
+        stored = await create(store, talk)
+        groups = store.writer.stored_groups
+        stored.note(TokensDropped(at=1.0, reason=DropReason.CLIENT_GONE, sampled_tokens=3))
+        await talk.say(stored)
+        assert store.writer.stored_groups == groups + 1
+        stored_at.clear()
+        stored.note(TokensDropped(at=1.0, reason=DropReason.CLIENT_GONE, sampled_tokens=4))
+        await asyncio.wait_for(stored_at.wait(), 10)
+        loaded, _ = await store.load(talk.id)
+        assert [event.sampled_tokens for event in loaded.events if isinstance(event, TokensDropped)] == [3, 4]
+
+
+async def test_a_vacuum_gives_the_room_of_deleted_sessions_back(tmp_path: Path) -> None:
+    talk = StoredTalk()
+    async with storing(tmp_path) as store:
+        stored = await create(store, talk)
+        for _ in range(30):
+            await talk.say(stored, "x" * 30_000)
+        await store.delete(talk.id, 1.0)
+    store = open_store(tmp_path)
+    try:
+        before = store.used_bytes
+        assert store.vacuum() == before - store.used_bytes > 500_000
+        assert store.vacuum() == 0
+    finally:
+        store.start()
+        await store.close()
+
+
 async def test_one_job_that_cannot_be_stored_does_not_fail_its_group(tmp_path: Path) -> None:
     talks = [StoredTalk(1), StoredTalk(2)]
     async with storing(tmp_path) as store:

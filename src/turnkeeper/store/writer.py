@@ -4,13 +4,14 @@
 
     take all jobs that wait  ->  rows written  ->  one transaction  ->  everyone is told
 
-While one group is being stored the next one gathers, so that groups grow with the load and no timer is needed. A job
-that fails fails alone. Jobs are done in the order in which they came.
+While one group is being stored the next one gathers, so that groups grow with the load and no turn waits for a timer. A
+job that fails fails alone. Jobs are done in the order in which they came.
 """
 
 import asyncio
 import logging
 import sqlite3
+import time
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -31,6 +32,8 @@ CHECKPOINT_BYTES = 4 << 20
 """What is stored before the database's log is copied into the database."""
 MAX_GROUP = 512
 """The most jobs of one group, so that nobody waits for more."""
+LINGER_S = 0.25
+"""For how long jobs that nobody waits for are held."""
 VACUUM_PAGES = 1024
 """The pages that are given back to the file system at a time."""
 
@@ -112,15 +115,21 @@ class SlotWriter:
         self.close()
 
     def _take(self) -> tuple[list[Ticket], bool]:
-        """Wait for a job, then take all that wait; True with the last of them."""
-        first = self._queue.get()
+        """Wait for a job, then take all that wait; True with the last of them.
+
+        A group for which nobody waits is held for a moment, so that it goes with one for which somebody does.
+        """
         group: list[Ticket] = []
-        while first is not None:
-            group.append(first)
+        until, is_urgent = 0.0, False
+        ticket = self._queue.get()
+        while ticket is not None:
+            group.append(ticket)
+            until = until or time.monotonic() + LINGER_S
+            is_urgent = is_urgent or ticket.future is not None
             if len(group) == MAX_GROUP:
                 return group, False
             try:
-                first = self._queue.get_nowait()
+                ticket = self._queue.get(timeout=0 if is_urgent else max(0.0, until - time.monotonic()))
             except Empty:
                 return group, False
         return group, True
@@ -200,13 +209,17 @@ class SlotWriter:
             logger.warning("%s", self.failure)
 
     def checkpoint(self, pages: int = VACUUM_PAGES) -> None:
-        """Copy the log into the database, as far as no reader needs it, and give back so many free pages."""
+        """Copy the log into the database, as far as no reader needs it, and give back so many free pages; 0 for all."""
         self._reach(CrashPoint.BEFORE_CHECKPOINT)
         driver = get_driver(self._connection)
-        driver.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+        driver.executescript(f"PRAGMA incremental_vacuum({pages})")  # execute would end behind the first page
         driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         self._since_checkpoint = 0
         self._reach(CrashPoint.AFTER_CHECKPOINT)
+
+    def truncate_log(self) -> None:
+        """Copy all of the log into the database and empty it, once no reader needs it."""
+        get_driver(self._connection).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """Note that the database was closed in order, and close it; the last connection copies the log into it."""
