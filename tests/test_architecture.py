@@ -33,14 +33,14 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("service",),
     ("http", "rollout", "dashboard"),
     ("server",),
-    ("testing", "bench", "demo", "trainer", "cli"),
+    ("views", "testing", "bench", "demo", "trainer", "cli"),
 )
 """A package may import itself and every row above its own."""
 
 BESIDE: dict[str, tuple[str, ...]] = {
     "rendering": ("core",),
     "dialects": ("core",),
-    "cli": ("bench", "demo"),
+    "cli": ("bench", "demo", "views"),
     "samples": ("core", "routing"),
     "errors": (),
     "passthrough": ("errors",),

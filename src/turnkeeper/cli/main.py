@@ -9,6 +9,7 @@ from turnkeeper.cli.demo import demo
 from turnkeeper.cli.engine import engine
 from turnkeeper.cli.options import PASS_THROUGH
 from turnkeeper.cli.serve import serve
+from turnkeeper.cli.sessions import explain, sessions, show
 from turnkeeper.cli.verify import verify
 
 app = typer.Typer(
@@ -21,6 +22,9 @@ app.add_typer(config.app, name="config")
 app.command()(bench)
 app.command()(demo)
 app.command()(engine)
+app.command()(explain)
+app.command()(sessions)
+app.command()(show)
 app.command()(verify)
 app.command(context_settings=PASS_THROUGH, add_help_option=False)(serve)
 

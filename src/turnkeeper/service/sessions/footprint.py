@@ -45,8 +45,9 @@ class Part(StrEnum):
     """The requests of turns in flight, and the text that was generated for them so far."""
 
 
-SESSION_BYTES, TURN_BYTES, EVENT_BYTES, MESSAGE_BYTES = 5120, 4608, 256, 1024
-"""The bytes of a session, a turn with the report of its end, an event and a message of a request, without any text."""
+SESSION_BYTES, TURN_BYTES, EVENT_BYTES, MESSAGE_BYTES = 5120, 5120, 256, 1024
+"""The bytes of a session, a turn (with the report of its end, and what became of its tokens), an event and a message
+of a request, without any text."""
 
 MEMBER_BYTES = 8
 """What a byte of a body's members takes once it is parsed: a schema of tools has many small values."""

@@ -1,0 +1,7 @@
+"""Sessions as people read them: from a server or from payload files, as a tree, as text, and explained in sentences."""
+
+from turnkeeper.views.explain import SessionExplanation, explain_session
+from turnkeeper.views.session import ShownSession, ShownTurn
+from turnkeeper.views.source import SessionSource, open_source
+
+__all__ = ["SessionExplanation", "SessionSource", "ShownSession", "ShownTurn", "explain_session", "open_source"]
