@@ -91,7 +91,7 @@ class Caller:
 
 
 def find_right(method: str, path: str) -> Right:
-    """What a route asks for.
+    """Find the right that a route asks for.
 
     Args:
         method: in upper case.

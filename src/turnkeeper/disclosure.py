@@ -43,7 +43,7 @@ def tell(error: TurnkeeperError) -> TurnkeeperError:
 
 
 def hide_addresses(text: str, hosts: Iterable[str] = ()) -> str:
-    """The text without the addresses in it.
+    """Take the addresses out of a text.
 
     Args:
         text: of an engine, or of an error of ours about one.
@@ -60,7 +60,7 @@ def hide_addresses(text: str, hosts: Iterable[str] = ()) -> str:
 
 
 def hide_addresses_in(value: Any, hosts: Iterable[str] = ()) -> Any:
-    """A JSON value whose texts have no addresses in them."""
+    """Take the addresses out of every text of a JSON value."""
     if isinstance(value, str):
         return hide_addresses(value, hosts)
     if is_object(value):
@@ -69,7 +69,7 @@ def hide_addresses_in(value: Any, hosts: Iterable[str] = ()) -> Any:
 
 
 def list_hosts(urls: Iterable[str]) -> list[str]:
-    """The names of the hosts in URLs."""
+    """List the names of the hosts in URLs."""
     found: list[str] = []
     for url in urls:
         with suppress(ValueError):

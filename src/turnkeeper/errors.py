@@ -102,7 +102,7 @@ class TurnkeeperError(Exception):
         return 1 if self.is_retryable and self.http_status in (429, 503) else None
 
     def __str__(self) -> str:
-        """The message, with its hint behind it."""
+        """Return the message, with its hint behind it."""
         return f"{self.message} (hint: {self.hint})" if self.hint else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -71,7 +71,7 @@ class Field:
     """Other names that mean the same."""
 
     def is_neutral(self, value: Any) -> bool:
-        """Whether the value asks for nothing."""
+        """Return True when the value asks for nothing."""
         return value is None or any(is_same(value, each) for each in self.neutral)
 
 
@@ -330,17 +330,17 @@ _IS_IN_FAMILY = re.compile("|".join(translate(row.name) for row in _PATTERNS)).m
 
 
 def find_field(name: str) -> Field | None:
-    """The row of a field; None for a field on no list."""
+    """Find the row of a field; None for a field on no list."""
     if name in FIELDS or not _IS_IN_FAMILY(name):
         return FIELDS.get(name)
     return next(row for row in _PATTERNS if fnmatchcase(name, row.name))
 
 
 def is_reaching(row: Field | None) -> bool:
-    """Whether the row's field reaches engines."""
+    """Return True when the row's field reaches engines."""
     return row is not None and row.use in (Use.SAMPLING, Use.FORMAT)
 
 
 def list_fields(use: Use) -> tuple[Field, ...]:
-    """The rows of one use."""
+    """List the rows of the fields of one use."""
     return tuple(row for row in TABLE if row.use is use)

@@ -27,17 +27,17 @@ Canonical: produced by a dialect, never changed afterwards. Tool-call arguments 
 
 
 def is_object(value: Any) -> TypeGuard[JsonObject]:
-    """Whether a parsed JSON value is an object."""
+    """Return True when a parsed JSON value is an object."""
     return isinstance(value, dict)
 
 
 def is_array(value: Any) -> TypeGuard[list[Any]]:
-    """Whether a parsed JSON value is an array."""
+    """Return True when a parsed JSON value is an array."""
     return isinstance(value, list)
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether a parsed JSON value is a number that a double holds; ``true`` is none, nor are 400 digits."""
+    """Return True when a parsed JSON value is a number that a double holds; ``true`` is none, nor are 400 digits."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
 
 
@@ -45,7 +45,8 @@ _HOLDERS = (dict, list)  # a constant, since ``dict | list`` would be built anew
 
 
 def iter_levels(value: Any) -> Iterator[list[Any]]:
-    """What objects and arrays hold, level by level: first the value alone, then its members, then theirs."""
+    """Yield the values inside objects and arrays level by level: first the value alone, then its members, then
+    theirs."""
     level: list[Any] = [value]
     while level:
         yield level
@@ -54,7 +55,7 @@ def iter_levels(value: Any) -> Iterator[list[Any]]:
 
 
 def is_too_deep(value: Any) -> bool:
-    """Whether objects and arrays lie in each other more than `MAX_DEPTH` times."""
+    """Return True when objects and arrays lie in each other more than `MAX_DEPTH` times."""
     deepest = next(islice(iter_levels(value), MAX_DEPTH, None), ())
     return any(isinstance(item, _HOLDERS) for item in deepest)
 
@@ -121,8 +122,8 @@ def spell_value(value: Any) -> str:
 
 
 def encode_for_digest(value: Any) -> bytes:
-    """The bytes that a digest of a JSON value is made of: equal values give equal bytes, in whatever order their keys
-    stand. Python objects that are no JSON are written as their ``repr``."""
+    """Encode a JSON value for a digest: equal values give equal bytes, in whatever order their keys stand. Python
+    objects that are no JSON are written as their ``repr``."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:  # whole numbers beyond 64 bits, lone surrogates, foreign objects
@@ -130,7 +131,7 @@ def encode_for_digest(value: Any) -> bytes:
 
 
 def replace_surrogates(value: Any) -> Any:
-    """The same JSON value with each lone surrogate replaced by U+FFFD, in keys too; a pair becomes its character."""
+    """Replace each lone surrogate in a JSON value by U+FFFD, in keys too; a pair becomes its character."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if is_array(value):
@@ -141,14 +142,14 @@ def replace_surrogates(value: Any) -> Any:
 
 
 def list_members(value: Any) -> Iterable[Any]:
-    """What an object or an array holds; nothing for any other value."""
+    """List what an object or an array holds; nothing for any other value."""
     if is_object(value):
         return value.values()
     return value if is_array(value) else ()
 
 
 def _spell_numbers(value: Any) -> Any:
-    """What a numpy array or number stands for."""
+    """Return the plain list or number that a value of numpy stands for."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is no JSON")

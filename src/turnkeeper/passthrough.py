@@ -65,7 +65,7 @@ _CONTROLS = re.compile(
 
 
 def tell_meaning(path: str) -> Meaning:
-    """What a route of an engine does, whatever its spelling.
+    """Tell what a route of an engine does, whatever its spelling.
 
     A route that both controls and generates by its words (``pause_generation``) controls.
     """
@@ -106,7 +106,7 @@ def parse_open_route(text: str) -> OpenRoute:
 
 
 def find_passage(method: str, path: str, *, opened: Collection[OpenRoute] = (), allow_unrecorded: bool = False) -> str:
-    """The path under which a call goes to the engine, without a slash in front.
+    """Find the path under which a call goes to the engine, without a slash in front.
 
     Args:
         method: of the call, in upper case.
@@ -136,7 +136,7 @@ def find_passage(method: str, path: str, *, opened: Collection[OpenRoute] = (), 
 
 
 def _normalize(path: str) -> str | None:
-    """The path in the one spelling that is compared; None for one that has no clear meaning.
+    """Spell a path in the one way that is compared; None for a path that has no clear meaning.
 
     Extra slashes and upper case do not change what a route is. Dots as segments, backslashes, control characters and
     what is still percent-encoded might be read otherwise by a router or an engine.

@@ -104,7 +104,7 @@ async def _measure_pair(plan: Beside, case: Case, open_all: OpenAgents) -> Pair:
 
 
 async def _measure_small(plan: Beside, case: Case, open_all: OpenAgents, *, seed: int) -> Latencies:
-    """The turns of all rounds together."""
+    """Measure the small sessions' turns of all rounds together."""
     taken_s: list[float] = []
     started = perf_counter()
     for number in range(plan.rounds):

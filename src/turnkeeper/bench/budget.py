@@ -82,7 +82,7 @@ FIRST_TURN_LOADS = 4.0
 def check_budget(
     results: Sequence[CaseResult], beside: Sequence[BesideResult] = (), *, load_s: float = 0.0
 ) -> list[BudgetRow]:
-    """The rows for which there are figures.
+    """Return the rows for which there are figures.
 
     Args:
         results: of the cases.

@@ -102,7 +102,8 @@ class CaseResult:
         return self.median_of("served.turns_per_s") / self.median_of("direct.turns_per_s")
 
     def median_of(self, figure: str) -> float:
-        """The median over the runs of a figure of ``Run``, or of ``direct`` or ``served`` (``served.p50_ms``)."""
+        """Return the median over the runs of a figure of ``Run``, or of ``direct`` or ``served``
+        (``served.p50_ms``)."""
         names = figure.split(".")
         values: list[float] = []
         for run in self.runs:
@@ -162,7 +163,7 @@ async def _warm_up(case: Case, material: Material, server: BenchServer) -> float
 async def _run(
     case: Case, material: Material, mock: Mock, server: BenchServer, number: int, all_agents: list[Agent]
 ) -> Run:
-    """One run; its agents join the others, so that their sessions can be collected."""
+    """Make one run; its agents join the others, so that their sessions can be collected."""
     seed = choose_seed(material, number)
     mock_before = mock.meter.read_cpu_s()
     direct = await _run_directly(case, material, mock, seed)
@@ -205,12 +206,12 @@ async def open_direct_agents(case: Case, material: Material, mock: Mock, *, seed
 
 
 def choose_seed(material: Material, number: int) -> int:
-    """The seed of the texts of a case's run, which is the same for every server that the run measures."""
+    """Choose the seed of the texts of a case's run, which is the same for every server that the run measures."""
     return material.seed + 1_000 * (number + 1)
 
 
 async def open_agents(case: Case, material: Material, url: str, *, seed: int) -> list[Agent]:
-    """An agent for each session, each with a connection of its own."""
+    """Open an agent for each session, each with a connection of its own."""
     agents: list[Agent] = []
     for index in range(case.sessions):
         client = await Client.connect(url)

@@ -55,7 +55,7 @@ class MockEngine:
     numbers: Iterator[int] = field(default_factory=count)
 
     def answer(self, path: bytes, body: bytes) -> list[Piece]:
-        """The reply to one request, in pieces."""
+        """Return the reply to one request, in pieces."""
         if path.startswith(_CHAT):
             return self._generate(body)
         if path.startswith(b"/bench"):
@@ -85,7 +85,7 @@ def count_prompt(body: bytes) -> int:
 
 
 def find_number(body: bytes, key: bytes) -> int | None:
-    """The number or flag behind a key near the end of a body; None where the key is missing."""
+    """Find the number or flag behind a key near the end of a body; None where the key is missing."""
     place = body.rfind(key, max(0, len(body) - 4096))
     if place < 0:
         return None
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
 
 
 def read_script(path: Path) -> MockEngine:
-    """The engine that a script describes."""
+    """Read the engine that a script describes."""
     script = orjson.loads(path.read_bytes())
     replies = [build_canned(CannedReply(**reply)) for reply in script["replies"]]
     return MockEngine(replies=replies, rows=build_rows(RoutingShape(**script["shape"]), script["seed"]))

@@ -82,7 +82,7 @@ async def measure_reference(case: Case, material: Material, reference: Reference
 
 
 def find_listener(port: int) -> int:
-    """The id of the process that listens on a port of this machine.
+    """Find the id of the process that listens on a port of this machine.
 
     Raises:
         ConfigError: there is none, or it belongs to another user.
@@ -99,7 +99,7 @@ def find_listener(port: int) -> int:
 
 
 def _list_listening(port: int) -> list[str]:
-    """The inodes of the sockets that listen on a port."""
+    """List the inodes of the sockets that listen on a port."""
     found: list[str] = []
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):

@@ -62,7 +62,7 @@ class BenchReport:
         return check_budget(self.results, self.beside, load_s=self.load_s)
 
     def to_json(self) -> JsonObject:
-        """All figures of all runs, and the medians."""
+        """Return all figures of all runs, and their medians."""
         return {
             "machine": asdict(self.machine),
             "tokenizer": self.tokenizer,
@@ -96,7 +96,7 @@ class BenchReport:
 
 
 def describe_case(result: CaseResult) -> JsonObject:
-    """One case as JSON."""
+    """Describe one case as JSON."""
     case = result.case
     runs: list[JsonObject] = [
         {**asdict(run), "added_p50_ms": run.added_p50_ms, "added_p99_ms": run.added_p99_ms} for run in result.runs
@@ -206,7 +206,7 @@ def render_budget(rows: Sequence[BudgetRow]) -> Table:
 
 
 def render_reference(results: Sequence[CaseResult], references: Sequence[ReferenceResult]) -> Table:
-    """The reference beside turnkeeper: each figure of both, and how many times less turnkeeper takes."""
+    """Render the reference beside turnkeeper: each figure of both, and how many times less turnkeeper takes."""
     table = _build_table(
         "the server of --reference, then turnkeeper, in the same run",
         ("case", "CPU ms a turn", "less", "p50 ms", "less", "p99 ms", "less", "turns/s", "more", "samples ms", "less"),

@@ -27,7 +27,7 @@ class RowSource:
     """Base64 of two periods, from rows 0, 1 and 2 on."""
 
     def cut(self, start: int, rows: int) -> list[memoryview | bytes]:
-        """The base64 of rows ``start .. start + rows`` in pieces."""
+        """Return the base64 of the rows ``start .. start + rows`` in pieces."""
         pieces: list[memoryview | bytes] = []
         while rows >= 3:
             place = start % PERIOD
@@ -43,7 +43,7 @@ class RowSource:
 
 
 def build_rows(shape: RoutingShape, seed: int) -> RowSource:
-    """A table of rows whose experts are distinct within each layer."""
+    """Build a table of rows whose experts are distinct within each layer."""
     first = np.random.default_rng(seed).integers(0, shape.experts, size=(PERIOD, shape.layers, 1))
     table = ((first + np.arange(shape.topk) * 3) % shape.experts).astype("<i4").tobytes()
     row_bytes = shape.layers * shape.topk * 4

@@ -112,7 +112,7 @@ QUICK: tuple[Case, ...] = (
 
 
 def list_all() -> tuple[Case, ...]:
-    """Every combination that says something of its own; more than half an hour."""
+    """List every combination that says something of its own; more than half an hour."""
     closed = [
         Case(sessions=sessions, rows=rows, runs=RUNS if sessions <= 16 else 1)
         for rows in Rows

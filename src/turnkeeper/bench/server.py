@@ -18,7 +18,7 @@ from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
 
 def find_checkpoint(given: Path | None) -> Path:
-    """The folder whose tokenizer is used: the one given, the real one that the tests fetch, the embedded one."""
+    """Find the folder whose tokenizer is used: the one given, the real one that the tests fetch, the embedded one."""
     fetched = Path(os.environ.get("TURNKEEPER_ASSETS") or ".assets") / "qwen3"
     if given is not None:
         return given
@@ -26,7 +26,7 @@ def find_checkpoint(given: Path | None) -> Path:
 
 
 def name_tokenizer(checkpoint: Path) -> str:
-    """Which tokenizer it is, in words."""
+    """Name the tokenizer in words."""
     if checkpoint == shipped_checkpoint():
         return "that of the embedded engine, which is small: figures do not compare with those of real ones"
     return f"tokenizer.json of {checkpoint.name}, read by the tokenizers library unless a case says otherwise"

@@ -37,7 +37,7 @@ class ProcessMeter:
         return self._read("VmRSS:")
 
     def read_peak_mib(self) -> float:
-        """The most resident memory since the last ``reset_peak``, in MiB."""
+        """Read the most resident memory since the last ``reset_peak``, in MiB."""
         return self._read("VmHWM:")
 
     def reset_peak(self) -> None:
@@ -75,7 +75,7 @@ class Material:
         return cls(source=source, folder=folder, ruler=ruler, tokenizer=tokenizer, load_s=load_s, seed=seed)
 
     def write_checkpoint(self, model: str) -> Path:
-        """A checkpoint folder with this tokenizer and the model's routing."""
+        """Write a checkpoint folder with this tokenizer and the model's routing."""
         target = self.folder / model
         if not target.exists():
             target.mkdir()

@@ -38,7 +38,7 @@ class _Turn:
 def measure_yardstick(
     case: Case, tokenizer: Tokenizer, ruler: TokenRuler, replies: Sequence[CannedReply], *, seed: int
 ) -> float:
-    """The CPU time in milliseconds of one turn's unavoidable work: the mean over a conversation of the case.
+    """Measure the CPU time in milliseconds of one turn's unavoidable work: the mean over a conversation of the case.
 
     Args:
         case: says how long the conversation is, and which rows come with the replies.
@@ -59,7 +59,7 @@ def measure_yardstick(
 
 
 def _play(case: Case, ruler: TokenRuler, replies: Sequence[CannedReply], seed: int) -> Iterator[_Turn]:
-    """The turns of one conversation, as agent and engine write them."""
+    """Play the turns of one conversation, as agent and engine write them."""
     engine = MockEngine(replies=[build_canned(reply) for reply in replies], rows=build_rows(MODELS[case.model], seed))
     speaker, path_tokens = Speaker(case.talk, ruler, seed), 0
     added = speaker.open()

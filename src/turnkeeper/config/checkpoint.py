@@ -11,7 +11,7 @@ from turnkeeper.rendering import Checkpoint
 
 
 def read_checkpoint(directory: Path, *, chat_template_path: Path | None = None) -> Checkpoint:
-    """The contents of a local checkpoint folder.
+    """Read the contents of a local checkpoint folder.
 
     Args:
         directory: holds ``tokenizer.json``, and where it has them ``tokenizer_config.json``, ``config.json`` and
@@ -54,7 +54,8 @@ def _read_object(path: Path) -> JsonObject:
 
 
 def _read_template(directory: Path, tokenizer_config: JsonObject, override: Path | None) -> str | None:
-    """The override, else ``chat_template.jinja``, else the key; of several named ones, ``default``."""
+    """Read the template: the override, else ``chat_template.jinja``, else the key of the tokenizer's configuration; of
+    several named ones, ``default``."""
     if override is not None:
         if not override.is_file():
             raise ConfigError(f"{override} is no file", hint="--chat-template-path takes a Jinja template file")

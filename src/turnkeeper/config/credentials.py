@@ -35,18 +35,18 @@ def split_address(url: str) -> Address:
 
 
 def build_authorizations(urls: Iterable[str]) -> Mapping[str, str]:
-    """The header's value by URL, for those URLs that name a user."""
+    """Build the value of the header for each URL that names a user."""
     addresses = [split_address(url) for url in urls]
     return {each.url.rstrip("/"): each.authorization for each in addresses if each.authorization is not None}
 
 
 def hide_userinfo(text: str) -> str:
-    """A text with the user and password of every URL in it hidden."""
+    """Hide the user and password of every URL in a text."""
     return USERINFO.sub(f"{HIDDEN}@", text)
 
 
 def read_keys(path: str) -> tuple[str, ...]:
-    """The keys in a file, one on a line; empty lines and those that begin with ``#`` are left out.
+    """Read the keys in a file, one on a line; empty lines and those that begin with ``#`` are left out.
 
     Raises:
         ConfigError: the file cannot be read, or holds no key.
@@ -64,5 +64,5 @@ def read_keys(path: str) -> tuple[str, ...]:
 
 
 def is_sendable(key: str) -> bool:
-    """True if a key can stand in a header: printable ASCII without spaces."""
+    """Return True if a key can stand in a header: printable ASCII without spaces."""
     return key.isascii() and key.isprintable() and bool(key) and " " not in key

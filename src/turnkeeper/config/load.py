@@ -44,7 +44,7 @@ class Origin:
     """The flag, attribute, variable or file, as the operator wrote it."""
 
     def __str__(self) -> str:
-        """The name."""
+        """Return the name."""
         return self.name
 
 
@@ -62,7 +62,7 @@ class Loaded:
     """What looks like a mistake but stops nothing."""
 
     def is_given(self, attribute: str) -> bool:
-        """True if a flag, a namespace, a variable or a file gives the option, even with its default value."""
+        """Return True if a flag, a namespace, a variable or a file gives the option, even with its default value."""
         return self.origins[attribute].source is not Source.DEFAULT
 
 

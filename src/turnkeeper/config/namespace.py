@@ -157,7 +157,7 @@ def find_unserved(namespace: object) -> tuple[str, ...]:
 
 
 def _is_one_server(namespace: object, aliases: Mapping[str, str]) -> bool:
-    """True if the namespace is that of one server among several, which its trainer starts one by one.
+    """Return True if the namespace is that of one server among several, which its trainer starts one by one.
 
     It then names the server's instance, or its port as a number; flags give ports as a list, and 0 names none.
     """
@@ -184,14 +184,14 @@ def _is_trainers_template(path: object) -> bool:
 
 
 def _is_lora_trained(namespace: object) -> bool:
-    """True if the trainer trains an adapter that its engines sample with."""
+    """Return True if the trainer trains an adapter that its engines sample with."""
     if _read(namespace, "lora_train_only"):
         return False
     return _has_rank(_read(namespace, "lora_rank")) or _read(namespace, "lora_adapter_path") is not None
 
 
 def _has_rank(rank: Any) -> bool:
-    """True if a rank above 0 is given, also as text, as some launchers hand options on."""
+    """Return True if a rank above 0 is given, also as text, as some launchers hand options on."""
     try:
         return rank is not None and float(rank) > 0
     except (TypeError, ValueError):

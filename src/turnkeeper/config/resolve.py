@@ -105,14 +105,14 @@ def resolve(loaded: Loaded, *, warnings: tuple[str, ...] = ()) -> ResolvedConfig
 
 
 def _resolve_server(server: ServerSection) -> ServerSection:
-    """The server's options with the keys that are in a file."""
+    """Return the server's options with the keys that are in a file."""
     if server.api_key_file is None:
         return server
     return server.model_copy(update={"api_key": (*server.api_key, *read_keys(server.api_key_file))})
 
 
 def _resolve_engine(engine: EngineSection) -> EngineSection:
-    """The engines' options with addresses that may be shown, and the key that is in a file."""
+    """Return the engines' options with addresses that may be shown, and the key that is in a file."""
     path = engine.engine_api_key_file
     key = engine.engine_api_key if path is None else read_keys(path)[0]
     urls = tuple(split_address(url).url for url in engine.backend_url)
@@ -120,12 +120,13 @@ def _resolve_engine(engine: EngineSection) -> EngineSection:
 
 
 def _choose_request_timeout(timeouts: TimeoutsSection) -> float:
-    """What was asked for, else the time for a whole wait at the gate or engine call and for as much behind it."""
+    """Choose the timeout that was asked for, else the time for a whole wait at the gate or a whole engine call, and for
+    as much behind it."""
     return timeouts.request_timeout_s or 2 * max(timeouts.engine_timeout_s, timeouts.gate_timeout_s)
 
 
 def _find_chosen_wire(loaded: Loaded) -> EngineWire | None:
-    """The wire that somebody asked for; a trainer's namespace holds the default of what nobody did."""
+    """Find the wire that somebody asked for; in a trainer's namespace stands the default where nobody did."""
     wire, source = loaded.settings.engine.engine_wire, loaded.origins["engine_wire"].source
     is_default = source is Source.DEFAULT or (source is Source.NAMESPACE and wire is EngineWire.CHAT)
     return None if is_default else wire

@@ -49,7 +49,7 @@ class Situation:
         return self.entry is Entry.SERVE or self.settings.server.use_session_server is not None
 
     def is_given(self, attribute: str) -> bool:
-        """True if a flag, a namespace, a variable or a file gives the option."""
+        """Return True if a flag, a namespace, a variable or a file gives the option."""
         return self.loaded.is_given(attribute)
 
     def describe(self, attribute: str) -> str:

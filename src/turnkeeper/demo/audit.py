@@ -146,7 +146,7 @@ def _check_sample(sample: Sample, one: CollectedSession, path: Sequence[EngineCa
 
 
 def _list_versions(samples: Iterable[Sample]) -> tuple[str, ...]:
-    """The one that the engines start with comes first."""
+    """List the weight versions; the one that the engines start with comes first."""
     seen = dict.fromkeys(version for sample in samples for version in read_versions(sample) if version)
     return tuple(sorted(seen, key=lambda version: (version != DEFAULT_VERSION, version)))
 

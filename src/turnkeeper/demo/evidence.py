@@ -115,7 +115,7 @@ def _read_lines(path: Path) -> Iterator[JsonObject]:
 
 
 def parse_call(line: JsonObject) -> EngineCall:
-    """A request from its line of an engine's trace."""
+    """Parse a request from its line of an engine's trace."""
     # A request that was retracted has an epoch for each time its KV was computed; the last one's rows are what its
     # engine holds at the end.
     experts: list[Any] = line["epochs"][-1]["kv_experts"] if line["epochs"] else []

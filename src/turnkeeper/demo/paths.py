@@ -14,7 +14,7 @@ from turnkeeper.samples import Sample
 
 
 def group_by_session(calls: Sequence[EngineCall]) -> dict[str, list[EngineCall]]:
-    """The calls of each session, in their order."""
+    """Group the calls of each session, in their order."""
     grouped: dict[str, list[EngineCall]] = {}
     for call in calls:
         grouped.setdefault(call.session_id, []).append(call)
@@ -35,7 +35,7 @@ def find_prefix_breaks(calls: Sequence[EngineCall]) -> Iterator[str]:
 
 
 def find_path_calls(sample: Sample, calls: Sequence[EngineCall]) -> list[EngineCall]:
-    """The calls of its session that a sample is made of, shortest first."""
+    """Find the calls of its session that a sample is made of, shortest first."""
     prompts = {call.prompt_ids.tobytes() for call in calls}
     kept = (
         call for call in calls if not call.is_aborted or (len(call.output_ids) and call.path_ids.tobytes() in prompts)
@@ -71,7 +71,7 @@ def check_versions(sample: Sample, path: Sequence[EngineCall]) -> Iterator[str]:
 
 
 def read_versions(sample: Sample) -> list[str]:
-    """The version of each response token as the sample tells it; "" where it tells none."""
+    """Read the version of each response token as the sample tells it; "" where it tells none."""
     versions = [""] * sample.response_length
     for span in sample.metadata["turnkeeper"]["versions"]:
         versions[span["start"] : span["end"]] = [span["version"] or ""] * (span["end"] - span["start"])
@@ -87,7 +87,8 @@ class CheckedRows:
 
 
 def check_rows(sample: Sample, path: Sequence[EngineCall]) -> CheckedRows:
-    """Each row against the call that owns it: a call owns the rows from the last token of the call before it."""
+    """Compare each row with that of the call that owns it: a call owns the rows from the last token of the call before
+    it."""
     rows, needed = sample.rollout_routed_experts, len(sample.tokens) - 1
     if rows is None or len(rows) != needed:
         found = "no rows" if rows is None else f"{len(rows)} rows"

@@ -20,7 +20,7 @@ def print_report(console: Console, report: AuditReport, *, folder: Path, mode: s
 
 
 def _build_table(report: AuditReport, *, mode: str, seconds: float) -> Table:
-    """Each figure with the party that it was counted from."""
+    """Build a table of each figure with the party that it was counted from."""
     figures = report.figures
     table = Table(title=f"pause mode {mode}: {'failed' if report.violations else 'all invariants hold'}")
     table.add_column("figure", no_wrap=True)

@@ -64,7 +64,7 @@ async def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
 
 
 def _write_checkpoints(folder: Path) -> tuple[Path, Path]:
-    """The shipped weights and the ones derived from them, to which the trainer updates."""
+    """Write the shipped weights and the ones derived from them, to which the trainer updates."""
     first, second = folder / "checkpoint-1", folder / "checkpoint-2"
     write_checkpoint(first)
     weights = read_weights(first).weights

@@ -85,13 +85,13 @@ def draw_tasks(side: TaskSide, count: int, seed: int) -> tuple[Task, ...]:
 
 
 def is_held_out_pair(left: int, right: int) -> bool:
-    """True if the operand pair, in either order, belongs to the held-out side, as one pair in five does."""
+    """Return True if the operand pair, in either order, belongs to the held-out side, as one pair in five does."""
     low, high = sorted((left, right))
     return ((low * 1_000_003) ^ (high * 998_244_353)) // 128 % 5 == 0
 
 
 def is_solved(task: Task, final_text: str) -> bool:
-    """True if the last number of the assistant's final text is the answer."""
+    """Return True if the last number of the assistant's final text is the answer."""
     numbers = re.findall(r"-?\d+(?:\.\d+)?", final_text)
     return bool(numbers) and numbers[-1] == task.answer
 
@@ -198,7 +198,7 @@ def _draw_second_step(rng: random.Random, left: int, *, is_held_out: bool) -> _S
 
 
 def _draw_number(rng: random.Random, max_digits: int) -> int:
-    """A number of 1 to ``max_digits`` digits, each length as likely as the others."""
+    """Draw a number of 1 to ``max_digits`` digits, each length as likely as the others."""
     digits = rng.randint(1, max_digits)
     return rng.randint(10 ** (digits - 1), 10**digits - 1)
 

@@ -116,13 +116,13 @@ class PreparedCall:
 
 
 def render_payload(request: GenerateRequest) -> bytes:
-    """The payload that a hook sees: the turn's fields under the names of chat completions, without its ids."""
+    """Render the payload that a hook sees: the turn's fields under the names of chat completions, without its ids."""
     fields = {**request.forwarded, **request.sampling}
     return encode_json({**fields, "messages": list(request.messages), "tools": list(request.tools), "rid": request.rid})
 
 
 def _is_header(pair: tuple[str, Any]) -> bool:
-    """True for a name and a value that HTTP can carry."""
+    """Return True for a name and a value that HTTP can carry."""
     name, value = pair
     is_name = name.isascii() and bool(name) and name.replace("-", "").replace("_", "").isalnum()
     return is_name and isinstance(value, str) and not any(character in value for character in "\r\n\0")

@@ -142,7 +142,7 @@ class EngineFleet:
             await self._own_client.close()
 
     def __repr__(self) -> str:
-        """The engines and the mode."""
+        """Return the engines and the mode."""
         return f"<EngineFleet of {len(self.urls)}, {self.mode}: {' '.join(self.urls)}>"
 
     async def update_from_disk(

@@ -77,7 +77,7 @@ async def running_command(
 
 
 async def _read_url(process: asyncio.subprocess.Process, timeout_s: float) -> str | None:
-    """The URL of the readiness line; None when the process ends or the time is up before it."""
+    """Read the URL of the readiness line; None when the process ends or the time is up before it."""
     assert process.stdout is not None
     try:
         async with asyncio.timeout(timeout_s):

@@ -161,7 +161,7 @@ class ScriptedEngine:
                 call.aborted.set()
 
     async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]):
-        """The ASGI application."""
+        """Answer one request as an ASGI application."""
         if scope["type"] == "lifespan":
             await serve_lifespan(receive, send)
             return
@@ -178,11 +178,11 @@ class ScriptedEngine:
         await send_answer(answer, send)
 
     def is_generation(self, path: str) -> bool:
-        """True if a route takes an entry of the script."""
+        """Return True if a route takes an entry of the script."""
         return path in (wire.CHAT, wire.GENERATE)
 
     def answer_control(self, request: RecordedRequest) -> ScriptedAnswer:
-        """The answer of any other route."""
+        """Answer a request to any other route."""
         if given := self.control_answers.get(request.path):
             return ScriptedAnswer(status=given[0], body=given[1])
         handler = self._control.get((request.method, request.path))
@@ -217,14 +217,14 @@ class ScriptedEngine:
         return self.default if isinstance(self.default, ScriptedReply) else self.default(request)
 
     def refuse(self, request: RecordedRequest, asked: JsonObject) -> ScriptedAnswer | None:
-        """The answer to a call that cannot be served; None for one that can."""
+        """Return the answer to a call that cannot be served; None for one that can."""
         problem = self.find_problem(asked)
         if problem is None:
             return None
         return ScriptedAnswer(status=400, body=orjson.dumps(wire.build_error(request.path, problem)))
 
     def find_problem(self, body: JsonObject) -> str | None:
-        """Why a generate call is refused with a 400; None when it is not."""
+        """Find the reason to refuse a generate call with a 400; None when it is not refused."""
         ids: object = body.get("input_ids")
         if not isinstance(ids, list) or not ids:
             return "neither input_ids nor messages"
@@ -277,7 +277,7 @@ class ScriptedEngine:
         return ScriptedAnswer(body=dump_reply(value), headers=headers, fault=reply.fault)
 
     def read_asked(self, request: RecordedRequest) -> JsonObject:
-        """The call under SGLang's names: ``input_ids``, ``rid``, ``return_routed_experts``, ...
+        """Read the call under SGLang's names: ``input_ids``, ``rid``, ``return_routed_experts``, ...
 
         A chat call without ids is rendered here, as a real engine does when a router dropped them.
         """
@@ -287,7 +287,7 @@ class ScriptedEngine:
         return {**request.json, "input_ids": [16 + byte for byte in text.encode()]}
 
     def stream(self, request: RecordedRequest, value: JsonObject, chunk_ids: int) -> bytes | None:
-        """The reply as an event stream, where one was asked for; None for a plain body."""
+        """Return the reply as an event stream, where one was asked for; None for a plain body."""
         if request.path != wire.GENERATE or not request.json.get("stream"):
             return None
         return build_stream(value, chunk_ids, is_incremental=self.is_incremental)
@@ -300,7 +300,7 @@ class ScriptedEngine:
         sampled: ScriptedTokens,
         meta: JsonObject,
     ) -> JsonObject:
-        """The reply's body, as the route that was called spells it."""
+        """Render the reply's body, as the route that was called spells it."""
         text = reply.text or ""
         if request.path == wire.GENERATE:
             return wire.build_generate_reply(text=text, ids=sampled.ids, meta_info=meta)
@@ -371,7 +371,7 @@ async def _wait_either(first: asyncio.Event, second: asyncio.Event) -> bool:
 
 @contextmanager
 def unreachable_url() -> Generator[str]:
-    """A URL whose port refuses connections and stays taken until the block ends."""
+    """Yield a URL whose port refuses connections and stays taken until the block ends."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))  # bound and not listening
         yield f"http://127.0.0.1:{holder.getsockname()[1]}"

@@ -28,7 +28,7 @@ class RecordedRequest:
     """The parsed body; empty where it is no JSON object."""
 
     def header(self, name: str) -> str | None:
-        """The first header of this name (lower case)."""
+        """Find the first header of this name, given in lower case."""
         return next((value for key, value in self.headers if key == name), None)
 
 
@@ -50,7 +50,7 @@ async def serve_lifespan(receive: Callable[[], Awaitable[Any]], send: Callable[[
 
 
 async def read_request(scope: Any, receive: Callable[[], Awaitable[Any]]) -> RecordedRequest:
-    """The request, with its whole body."""
+    """Read the request, with its whole body."""
     chunks: list[bytes] = []
     while True:
         message = await receive()

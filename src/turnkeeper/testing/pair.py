@@ -36,7 +36,7 @@ class ScriptedWorker(ScriptedEngine):
     """One half of a pair."""
 
     def __init__(self, role: str, *, moe: MoeShape | None, stale_rows: bool = False, **options: Any) -> None:
-        """A worker of this role, ``prefill`` or ``decode``; the rest is `ScriptedEngine`'s."""
+        """Make a worker of this role, ``prefill`` or ``decode``; the other options are those of `ScriptedEngine`."""
         super().__init__(moe=moe, **options)
         self.role = role
         self._stale_rows = stale_rows
@@ -45,13 +45,13 @@ class ScriptedWorker(ScriptedEngine):
         self.control_answers["/server_info"] = (200, orjson.dumps({**info, "version": "0.5.23"}))
 
     def find_problem(self, body: JsonObject) -> str | None:
-        """A worker alone refuses every request."""
+        """Refuse every request, as a worker alone does."""
         if _ROOM not in body:
             return "Invalid request: Disaggregated request received without bootstrap room id."
         return super().find_problem(body)
 
     def render(self, request: RecordedRequest, asked: JsonObject, reply: ScriptedReply, sampled: Any, meta: Any) -> Any:
-        """The reply's body; a decode worker's rows of the prompt are not those of the prompt."""
+        """Render the reply's body; a decode worker's rows of the prompt are not those of the prompt."""
         if self.role == "decode" and self.moe is not None and "routed_experts" in meta:
             rows = read_rows(meta["routed_experts"], self.moe)
             count = max(0, len(asked["input_ids"]) - asked.get("routed_experts_start_len", 0))
@@ -68,7 +68,7 @@ class ScriptedWorker(ScriptedEngine):
 
 
 def read_rows(payload: str, moe: MoeShape) -> NDArray[np.int32]:
-    """The rows of a payload, shape [rows, layers, topk]."""
+    """Read the rows of a payload, shape [rows, layers, topk]."""
     ids: NDArray[np.int32] = np.frombuffer(pybase64.b64decode(payload), "<i4")
     return ids.reshape(-1, moe.layers, moe.topk).copy()
 
@@ -85,7 +85,7 @@ class PairRouter:
         """Every request, in the order of arrival."""
 
     async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]):
-        """The ASGI application."""
+        """Answer one request as an ASGI application."""
         if scope["type"] == "lifespan":
             await serve_lifespan(receive, send)
             return
@@ -111,7 +111,8 @@ class PairRouter:
             return ScriptedAnswer(status=response.status, body=await response.read())
 
     def _join(self, request: RecordedRequest, replies: Sequence[ScriptedAnswer]) -> ScriptedAnswer:
-        """The decode worker's answer, with the prefill worker's rows before its own where this router joins them."""
+        """Join the decode worker's answer, with the prefill worker's rows before its own where this router joins
+        them."""
         is_plain = all(reply.status == 200 for reply in replies) and not request.json.get("stream")
         if request.path not in self._joins or self._moe is None or not is_plain:
             return replies[1]
@@ -125,7 +126,7 @@ class PairRouter:
 
 
 def find_meta(reply: JsonObject) -> JsonObject:
-    """``meta_info``, on either route."""
+    """Find ``meta_info``, on either route."""
     return reply["meta_info"] if "meta_info" in reply else reply["choices"][0]["meta_info"]
 
 
@@ -139,5 +140,5 @@ class ScriptedPair:
         self.decode = ScriptedWorker("decode", moe=self.moe, stale_rows=stale_rows, **options)
 
     def router(self, prefill_url: str, decode_url: str, *, joins: Collection[str] = ("/generate",)) -> PairRouter:
-        """The router in front of them."""
+        """Return the router in front of the two workers."""
         return PairRouter(prefill_url, decode_url, joins=joins, moe=self.moe)

@@ -77,7 +77,7 @@ class ScriptedReply:
 def scripted_rows(
     ids: Sequence[int] | NDArray[np.integer], *, layers: int, topk: int, experts: int, start: int = 0, salt: int = 0
 ) -> NDArray[np.int32]:
-    """The routing rows of a path: shape [len(ids) - 1 - start, layers, topk], int32, distinct ids in each row.
+    """Build the routing rows of a path: shape [len(ids) - 1 - start, layers, topk], int32, distinct ids in each row.
 
     Row i is ``(7 * ids[i] + i + 3 * layer + salt + k) % experts``: it depends on the token, its position and the salt.
     """
@@ -114,7 +114,7 @@ class ScriptedTokens:
 def build_sampled(
     reply: ScriptedReply, *, text: str, encode: Callable[[str], Sequence[int]] | None, stop_id: int, is_aborted: bool
 ) -> ScriptedTokens:
-    """The ids that a reply stands for, cut where an abort found them."""
+    """Build the ids that a reply stands for, cut where an abort found them."""
     ids = tuple(reply.ids) if reply.ids is not None else (*_make_ids(text, encode), stop_id)
     logprobs = (
         tuple(reply.logprobs) if reply.logprobs is not None else tuple(-0.125 * (1 + i % 8) for i in range(len(ids)))
@@ -134,7 +134,7 @@ def _make_ids(text: str, encode: Callable[[str], Sequence[int]] | None) -> Seque
 def build_meta(
     request: JsonObject, reply: ScriptedReply, sampled: ScriptedTokens, *, rid: str, version: str, moe: MoeShape | None
 ) -> JsonObject:
-    """``meta_info`` for a request body with ``input_ids``."""
+    """Build ``meta_info`` for a request body with ``input_ids``."""
     prompt: list[int] = request["input_ids"]
     has_run = not sampled.is_waiting_abort
     info = wire.MetaInfo(
@@ -173,7 +173,7 @@ def _build_rows(request: JsonObject, path: list[int], salt: int, moe: MoeShape, 
 def build_chat_reply(
     request: JsonObject, reply: ScriptedReply, sampled: ScriptedTokens, meta: JsonObject, *, text: str
 ) -> JsonObject:
-    """The body of ``/v1/chat/completions``, with just the members that the request asked for."""
+    """Build the body of ``/v1/chat/completions``, with just the members that the request asked for."""
     matched = reply.matched_stop
     if matched is None and sampled.finish_reason in ("stop", "tool_calls") and sampled.ids:
         matched = sampled.ids[-1]
@@ -195,7 +195,8 @@ def build_chat_reply(
 
 
 def build_stream(value: JsonObject, chunk_ids: int, *, is_incremental: bool) -> bytes:
-    """A reply of ``/generate`` as its event stream: each event repeats what came before, or not if incremental."""
+    """Build the event stream of a ``/generate`` reply: each event repeats what came before, unless the stream is
+    incremental."""
     ids: list[int] = value["output_ids"]
     meta: JsonObject = value["meta_info"]
     events: list[bytes] = []
@@ -211,7 +212,7 @@ def build_stream(value: JsonObject, chunk_ids: int, *, is_incremental: bool) -> 
 
 
 def dump_reply(value: JsonObject) -> bytes:
-    """As JSON, with NaN and infinities spelled as Python's writers spell them."""
+    """Write a reply as JSON, with NaN and infinities spelled as Python's writers spell them."""
     try:
         if b"null" not in (strict := orjson.dumps(value)):
             return strict

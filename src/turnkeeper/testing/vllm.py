@@ -35,7 +35,7 @@ class ScriptedVllm(ScriptedEngine):
     _is_refusing = False
 
     def is_generation(self, path: str) -> bool:
-        """True if a route takes an entry of the script."""
+        """Return True if a route takes an entry of the script."""
         return path == COMPLETIONS or (path == GENERATE and self.has_generate_route)
 
     def pause(self, mode: str) -> None:
@@ -49,7 +49,7 @@ class ScriptedVllm(ScriptedEngine):
         super().resume()
 
     def answer_control(self, request: RecordedRequest) -> ScriptedAnswer:
-        """vLLM's own control routes."""
+        """Answer vLLM's own control routes."""
         if given := self.control_answers.get(request.path):
             return ScriptedAnswer(status=given[0], body=given[1])
         answer = self._answer_plain(request)
@@ -109,7 +109,7 @@ class ScriptedVllm(ScriptedEngine):
         return len(names)
 
     def read_asked(self, request: RecordedRequest) -> JsonObject:
-        """The call under SGLang's names; its id is the one that aborts must name."""
+        """Read the call under SGLang's names; its id is the one that aborts must name."""
         params = request.json.get("sampling_params", request.json)
         rid = request.header("x-request-id") or request.json.get("request_id")
         return {
@@ -145,7 +145,7 @@ class ScriptedVllm(ScriptedEngine):
         return _fail(400, message, "BadRequestError")
 
     def stream(self, request: RecordedRequest, value: JsonObject, chunk_ids: int) -> bytes | None:
-        """A streamed reply: each event holds what is new, the last but one how it ended, the last the counts."""
+        """Return a streamed reply: each event holds what is new, the last but one how it ended, the last the counts."""
         if not request.json.get("stream"):
             return None
         choice = value["choices"][0]
@@ -174,7 +174,7 @@ class ScriptedVllm(ScriptedEngine):
         sampled: ScriptedTokens,
         meta: JsonObject,
     ) -> JsonObject:
-        """The reply's body on the route that was called."""
+        """Render the reply's body on the route that was called."""
         prompt: list[int] = asked["input_ids"]
         params = request.json.get("sampling_params", request.json)
         choice: JsonObject = {

@@ -32,7 +32,7 @@ class TinyCheckpoint(NamedTuple):
 
 
 def shipped_checkpoint() -> Path:
-    """The folder of the trained checkpoint that comes with the package; read only."""
+    """Return the folder of the trained checkpoint that comes with the package; read only."""
     return Path(__file__).parent / "data"
 
 

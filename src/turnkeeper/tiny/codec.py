@@ -75,7 +75,7 @@ class ChatCodec:
         *,
         is_continued: bool = False,
     ) -> TokenIds:
-        """The prompt of a conversation.
+        """Render the prompt of a conversation.
 
         Args:
             messages: in chat-completions form, at least one.
@@ -99,7 +99,7 @@ class ChatCodec:
         return self.tokenizer.encode(text + opening)
 
     def new_reader(self, *, has_tools: bool, has_reasoning: bool) -> ReplyReader:
-        """A reader for one reply."""
+        """Make a reader for one reply."""
         return ReplyReader(self.tokenizer, has_tools=has_tools, has_reasoning=has_reasoning)
 
 

@@ -240,7 +240,7 @@ class TinyEngine:
         self._get_loop().call_soon_threadsafe(if_awaited)
 
     def _work(self) -> None:
-        """The thread: commands first, then a step while there is work; it sleeps while there is neither."""
+        """Run the thread: commands first, then a step while there is work; it sleeps while there is neither."""
         while True:
             if self._commands.empty() and self._scheduler.has_work:
                 self._step()

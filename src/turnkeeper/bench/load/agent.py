@@ -103,7 +103,7 @@ class Agent:
 
 
 def join_deltas(stream: bytes) -> Message:
-    """The message of a chat stream."""
+    """Join the deltas of a chat stream to its message."""
     content = ""
     calls: list[Any] = []
     for event in parse_events(stream):

@@ -94,7 +94,7 @@ class Client(asyncio.BufferedProtocol):
             self._waiting.set_exception(BenchHttpError(f"the connection ended: {exc}"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the memory into which the next bytes go."""
         if self._body is None:
             return memoryview(self._head)[self._received :]
         if self._length is None and len(self._body) - self._filled < _HEAD_BYTES:
@@ -141,7 +141,7 @@ class Client(asyncio.BufferedProtocol):
 
 
 def join_chunks(chunked: bytes) -> bytes:
-    """The body of a chunked reply."""
+    """Join the body of a chunked reply."""
     pieces: list[bytes] = []
     place = 0
     while True:

@@ -60,6 +60,6 @@ async def take_turns(agents: Sequence[Agent], turns: int, *, think_s: float = 0.
 
 
 def summarize(taken_s: Sequence[float], wall_s: float) -> Latencies:
-    """The quantiles of single turns."""
+    """Compute the quantiles of single turns."""
     p50, p99 = np.quantile(np.asarray(taken_s), (0.5, 0.99)) * 1e3
     return Latencies(turns=len(taken_s), wall_s=wall_s, p50_ms=float(p50), p99_ms=float(p99))

@@ -13,7 +13,7 @@ _SAMPLE_CHARACTERS = 60_000
 
 @cache
 def list_files() -> tuple[Path, ...]:
-    """The files that text is taken from, in the order of their names."""
+    """List the files that text is taken from, in the order of their names."""
     folder = Path(sysconfig.get_path("stdlib"))
     files = (path for path in folder.rglob("*.py") if not {"site-packages", "test"} & set(path.parts))
     return tuple(sorted(path for path in files if path.stat().st_size > 2_000))
@@ -35,7 +35,7 @@ class Corpus:
                 yield path.read_text(encoding="utf-8", errors="replace")
 
     def take(self, characters: int) -> str:
-        """The next so many characters."""
+        """Take the next characters, as many as asked for."""
         while len(self._rest) < characters:
             self._rest += next(self._pieces)
         taken, self._rest = self._rest[:characters], self._rest[characters:]

@@ -92,7 +92,7 @@ class CannedReply:
     """The text of each id."""
 
     def to_json(self) -> JsonObject:
-        """For the mock's script."""
+        """Return the reply as the script of the mock has it."""
         return {"message": self.message, "ids": self.ids, "texts": self.texts}
 
 
@@ -125,14 +125,14 @@ class Speaker:
         self._corpus.take(random.Random(seed).randrange(50_000) + 1)
 
     def open(self) -> list[Message]:
-        """The messages of the first request."""
+        """Build the messages of the first request."""
         return [
             {"role": "system", "content": "You are a careful engineer. Work on the task with the tools you have."},
             {"role": "user", "content": f"Explain this file.\n\n{self._take(self._talk.first_tokens - 450)}"},
         ]
 
     def answer(self, message: Message) -> list[Message]:
-        """The results of the calls of a reply."""
+        """Build the results of the calls of a reply."""
         calls: list[Any] = message.get("tool_calls") or [{"id": CALL_ID}]
         text = self._take(self._talk.prompt_tokens - 20)
         return [{"role": "tool", "tool_call_id": call["id"], "content": text} for call in calls]
@@ -142,7 +142,7 @@ class Speaker:
 
 
 def write_config(folder: Path, shape: RoutingShape) -> None:
-    """A ``config.json`` of a mixture of experts of that shape, with room for long conversations."""
+    """Write a ``config.json`` of a mixture of experts of that shape, with room for long conversations."""
     config = {
         "num_hidden_layers": shape.layers,
         "num_experts_per_tok": shape.topk,

@@ -61,7 +61,7 @@ def select_request_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str
 
 
 def select_reply_headers(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The engine's headers that may go back to a client, byte for byte.
+    """Return the engine's headers that may go back to a client, byte for byte.
 
     Those that its own server writes are left out, and those with control characters.
     """
@@ -70,7 +70,7 @@ def select_reply_headers(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str,
 
 
 def _spell(value: str) -> str:
-    """The value's bytes as headers are spelled; the client library has read them as UTF-8."""
+    """Return the value's bytes as headers are spelled; the client library has read them as UTF-8."""
     return value.encode("utf-8", "surrogateescape").decode("latin-1")
 
 

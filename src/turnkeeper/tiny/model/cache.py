@@ -116,7 +116,7 @@ class PrefixCache:
         return self._tokens
 
     def find(self, ids: NDArray[np.int32], salt: str) -> PrefixHit | None:
-        """The stored sequence that shares the longest beginning with `ids`; None when none shares a token.
+        """Find the stored sequence that shares the longest beginning with `ids`; None when none shares a token.
 
         At least one token of `ids` is left to compute, since its logits are wanted.
         """

@@ -68,7 +68,7 @@ class TinyShape:
         return cls(**sizes)
 
     def as_config(self) -> dict[str, Any]:
-        """The ``config.json`` that `from_config` reads back."""
+        """Return the ``config.json`` that `from_config` reads back."""
         sizes = {name: getattr(self, name) for name in _FIELDS}
         return {"model_type": MODEL_TYPE, **sizes, "tie_word_embeddings": True}
 
@@ -88,7 +88,7 @@ _FIELDS: dict[str, type[int] | type[float]] = {
 
 
 def parameter_shapes(shape: TinyShape) -> dict[str, tuple[int, ...]]:
-    """The name and shape of every parameter, in the order they are written.
+    """Return the name and shape of every parameter, in the order they are written.
 
     V is the vocabulary, D the hidden size, E the experts, H an expert's hidden size: ``embed`` [V, D], per layer
     ``attn_norm`` [D], ``qkv`` [D, 3D], ``attn_out`` [D, D], ``moe_norm`` [D], ``router`` [D, E], ``experts_in``

@@ -88,7 +88,7 @@ class TinyModel:
         self._sin = np.sin(angles).astype(np.float32)
 
     def new_kv(self, capacity: int = 0) -> SequenceKV:
-        """An empty buffer for a sequence of this model."""
+        """Make an empty buffer for a sequence of this model."""
         return SequenceKV(self.shape, capacity)
 
     def forward(self, chunks: Sequence[Chunk], *, stamp: int = 0, every_position: bool = False) -> Forward:
@@ -157,7 +157,8 @@ class TinyModel:
     def _mixture(
         self, layer: _Layer, h: NDArray[np.float32], forced: NDArray[np.int32] | None
     ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-        """The experts' weighted sum [n, D] and the experts [n, K]: pairs are sorted by expert, then put back."""
+        """Compute the experts' weighted sum [n, D] and the experts [n, K]: pairs are sorted by expert, then put
+        back."""
         count = self.shape.num_experts_per_tok
         probabilities = softmax(_product(h, layer.router))
         top = np.argsort(-probabilities, axis=-1, kind="stable")[:, :count] if forced is None else forced

@@ -141,7 +141,7 @@ class LiveRequest:
             )
 
     def build_spans(self, versions: Sequence[str]) -> tuple[WeightSpan, ...]:
-        """The output tokens by weight version; `versions` names each stamp."""
+        """Build the spans of output tokens by weight version; `versions` names each stamp."""
         spans: list[WeightSpan] = []
         for version, group in groupby(versions[stamp] for stamp in self._stamps):
             start = spans[-1].end if spans else 0
@@ -149,7 +149,7 @@ class LiveRequest:
         return tuple(spans)
 
     def end(self, finish: Finish, versions: Sequence[str]) -> Result:
-        """The request's result; `tell` gives it to the listener."""
+        """End the request and return its result; `tell` gives the result to the listener."""
         self.close_epoch()
         self.finish = finish
         self._text.finish()

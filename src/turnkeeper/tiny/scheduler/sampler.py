@@ -62,7 +62,7 @@ class Sampler:
             logits[self._stop_ids] = -np.inf
 
     def draw(self) -> float:
-        """The next uniform number in [0, 1)."""
+        """Draw the next uniform number in [0, 1)."""
         return self._rng.random()
 
     def count(self, token_id: int) -> None:

@@ -34,7 +34,7 @@ class Vocabulary:
         return len(self._bytes)
 
     def get_bytes(self, token_id: int) -> bytes:
-        """A token's bytes; none for ids that the model has and the tokenizer has not."""
+        """Get a token's bytes; none for ids that the model has and the tokenizer has not."""
         return self._bytes[token_id] if token_id < len(self._bytes) else b""
 
 
@@ -82,13 +82,13 @@ class OutputText:
         self._is_ended = True
 
     def finish(self) -> None:
-        """No token follows: what waits for the rest of its character becomes a replacement character."""
+        """End the text: what waits for the rest of its character becomes a replacement character."""
         if not self._is_ended:
             self._text += self._decoder.decode(b"", final=True)
         self._is_ended = True
 
     def take(self) -> str:
-        """The text that has become certain since the last call: the beginning of a stop text waits."""
+        """Take the text that has become certain since the last call: the beginning of a stop text waits."""
         end = len(self._text)
         if not self._is_ended:
             end -= max((_overlap(self._text, stop) for stop in self._stop), default=0)

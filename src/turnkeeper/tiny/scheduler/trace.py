@@ -63,7 +63,7 @@ class KvTrace:
 
 
 def build_line(live: LiveRequest, result: Result, stamps: Sequence[WeightStamp]) -> JsonObject:
-    """The line of a finished request; `stamps` says what each stamp stands for."""
+    """Build the line of a finished request; `stamps` says what each stamp stands for."""
     params = live.request.params
     seen = sorted({int(stamp) for epoch in live.epochs for stamp in epoch.stamps})
     return {
@@ -92,7 +92,7 @@ def build_line(live: LiveRequest, result: Result, stamps: Sequence[WeightStamp])
 
 
 def replay(line: JsonObject, models: Mapping[int, TinyModel]) -> NDArray[np.float64]:
-    """The logprobs of a traced request, computed again with its recorded experts forced.
+    """Compute the logprobs of a traced request again, with its recorded experts forced.
 
     Args:
         line: a parsed line of the trace whose ``is_plain`` is true.

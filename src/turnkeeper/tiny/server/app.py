@@ -29,7 +29,7 @@ from turnkeeper.tiny.server.generate import GenerateCall, MetaOptions, build_chu
 
 
 def build_app(engine: TinyEngine) -> Starlette:
-    """The ASGI application of an engine; its lifespan starts and stops it."""
+    """Build the ASGI application of an engine; its lifespan starts and stops it."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
@@ -51,7 +51,7 @@ def build_app(engine: TinyEngine) -> Starlette:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """A refusal, as the route that was called spells it."""
+    """Build a refusal as the route that was called spells it."""
     assert isinstance(error, RequestError)
     status = error.http_status
     payload = wire.build_error(request.url.path, str(error), status=status, param=error.facts.get("param"))

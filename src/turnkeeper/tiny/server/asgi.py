@@ -21,7 +21,7 @@ def encode_event(payload: Any) -> bytes:
 
 
 def reply(payload: Any, status: int = 200) -> Response:
-    """A JSON response."""
+    """Build a JSON response."""
     return Response(orjson.dumps(payload), status_code=status, media_type="application/json")
 
 
@@ -78,7 +78,7 @@ class EventStreamResponse(Response):
 
 
 async def wait_for_reply(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
-    """A reply that stops being worked on when the client hangs up."""
+    """Wait for a reply; work on it stops when the client hangs up."""
     try:
         return await unless_gone(request.receive, work)
     except HangUpError:

@@ -110,7 +110,7 @@ def _refuse_unknown_constraints(fields: Fields) -> None:
 def build_chat_reply(
     call: TinyChatCall, result: Result, codec: ChatCodec, texts: Vocabulary, latency_s: float
 ) -> JsonObject:
-    """The body of a finished chat completion."""
+    """Build the body of a finished chat completion."""
     reader = codec.new_reader(has_tools=call.has_tools, has_reasoning=call.is_reasoning_separate)
     reader.feed(result.text)
     reader.finish()
@@ -129,12 +129,12 @@ def build_chat_reply(
 
 
 def name_finish(result: Result, *, has_calls: bool) -> str:
-    """The choice's ``finish_reason``: a reply that stops with tool calls ends by them."""
+    """Name the choice's ``finish_reason``; a reply that stops with tool calls ends by them."""
     return "tool_calls" if has_calls and result.finish.kind is FinishKind.STOP else result.finish.kind
 
 
 def count_usage(result: Result) -> JsonObject:
-    """The token counts of a finished request."""
+    """Count the tokens of a finished request by kind."""
     return wire.build_usage(
         prompt_tokens=result.prompt_tokens,
         completion_tokens=len(result.tokens.ids),
@@ -155,7 +155,7 @@ def encode_tool_calls(calls: Sequence[ParsedToolCall]) -> list[JsonObject]:
 
 
 def encode_choice_logprobs(tokens: OutputTokens, texts: Vocabulary) -> JsonObject:
-    """The ``logprobs`` of a choice, in OpenAI's form."""
+    """Encode the ``logprobs`` of a choice, in OpenAI's form."""
 
     def encode(logprob: float, token: int) -> JsonObject:
         spelled = texts.get_bytes(token)

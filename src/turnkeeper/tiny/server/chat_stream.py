@@ -35,7 +35,7 @@ class ChunkWriter:
         self._is_begun = False
 
     def write(self, update: Update) -> Iterator[JsonObject]:
-        """The chunks of what the engine told; those of the result end the stream."""
+        """Write the chunks of what the engine told; those of the result end the stream."""
         if not self._is_begun:
             self._is_begun = True
             yield self._chunk({"role": "assistant", "content": ""})

@@ -30,7 +30,7 @@ class ControlRoutes:
         self._started_at = int(time.time())
 
     def build_routes(self) -> list[Route]:
-        """The routing table."""
+        """Build the routing table."""
         get, post, either = ["GET"], ["POST"], ["GET", "POST"]
         return [
             Route(wire.PAUSE, self.pause, methods=post),
@@ -144,7 +144,7 @@ class ControlRoutes:
         return Response(status_code=503 if is_paused else 200)
 
     async def model_info(self, request: Request) -> Response:
-        """The model's folder and weight version."""
+        """Answer with the model's folder and weight version."""
         payload = await self._engine.call(
             lambda scheduler: wire.build_model_info(
                 model_path=scheduler.model_source,
@@ -159,7 +159,7 @@ class ControlRoutes:
         return reply(payload)
 
     async def weight_version(self, request: Request) -> Response:
-        """The weight version alone."""
+        """Answer with the weight version alone."""
         return reply({"weight_version": await self._engine.call(lambda scheduler: scheduler.version)})
 
     async def server_info(self, request: Request) -> Response:
@@ -188,7 +188,7 @@ class ControlRoutes:
         )
 
     async def models(self, request: Request) -> Response:
-        """The one model."""
+        """Answer with a list of the one model."""
         served = wire.build_model_list(
             MODEL_NAME,
             created=self._started_at,

@@ -38,11 +38,11 @@ class Fields:
         self._inside = inside
 
     def find(self, name: str) -> Any:
-        """The member as it came; None when it is left out."""
+        """Find a member as it came; None when it is left out."""
         return self.members.get(name)
 
     def integer(self, name: str, default: int | None = None) -> int | None:
-        """A whole number, also when it is written as 3.0."""
+        """Return a member that is a whole number, also when it is written as 3.0."""
         value = self.members.get(name)
         if value is None:
             return default
@@ -51,7 +51,7 @@ class Fields:
         return int(value)
 
     def number(self, name: str, default: float) -> float:
-        """Any number."""
+        """Return a member that is a number."""
         value = self.members.get(name)
         if value is None:
             return default
@@ -60,7 +60,7 @@ class Fields:
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A boolean."""
+        """Return a member that is a boolean."""
         value = self.members.get(name)
         if value is None:
             return default
@@ -69,14 +69,14 @@ class Fields:
         return value
 
     def text(self, name: str) -> str | None:
-        """A string."""
+        """Return a member that is a string."""
         value = self.members.get(name)
         if value is not None and not isinstance(value, str):
             raise self._wrong(name, "a string", value)
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A string, or a list of strings."""
+        """Return a member that is a string or a list of strings."""
         value = self.members.get(name)
         if isinstance(value, str):
             return (value,)
@@ -86,7 +86,7 @@ class Fields:
         return tuple(items)
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """A list of whole numbers."""
+        """Return a member that is a list of whole numbers."""
         value = self.members.get(name)
         items: list[Any] = value if is_array(value) else []
         if (value is not None and not is_array(value)) or not all(type(item) is int for item in items):
@@ -94,7 +94,7 @@ class Fields:
         return tuple(items)
 
     def objects(self, name: str) -> list[JsonObject]:
-        """A list of objects."""
+        """Return a member that is a list of objects."""
         value = self.members.get(name)
         items: list[Any] = value if is_array(value) else []
         if (value is not None and not is_array(value)) or not all(is_object(item) for item in items):
@@ -102,7 +102,7 @@ class Fields:
         return items
 
     def object(self, name: str) -> "Fields":
-        """An object; an empty one when it is left out."""
+        """Return a member that is an object; an empty one when it is left out."""
         value = self.members.get(name)
         if value is None:
             return Fields({}, inside=name)

@@ -87,7 +87,7 @@ def parse_sampling(fields: Fields, shape: TinyShape, *, top_logprobs: int) -> Sa
 
 
 def parse_common(fields: Fields, shape: TinyShape) -> dict[str, Any]:
-    """The sampling members that both wires spell alike, as arguments of `SamplingParams`."""
+    """Parse the sampling members that both wires spell alike, as arguments of `SamplingParams`."""
     return {
         "temperature": fields.number("temperature", 1.0),
         "top_p": fields.number("top_p", 1.0),
@@ -124,7 +124,7 @@ def check_length(prompt_tokens: int, max_new_tokens: int | None, shape: TinyShap
 
 
 def parse_rows_start(fields: Fields, prompt_tokens: int) -> int | None:
-    """The first routing row that is wanted; None when none are.
+    """Parse the number of the first routing row that is wanted; None when none are.
 
     Raises:
         RequestError: a start outside the prompt.
@@ -137,7 +137,7 @@ def parse_rows_start(fields: Fields, prompt_tokens: int) -> int | None:
 
 
 def build_meta_info(result: Result, options: MetaOptions, latency_s: float) -> MetaInfo:
-    """The ``meta_info`` of a finished request.
+    """Build the ``meta_info`` of a finished request.
 
     A request that ended while it waited has neither ``prompt_tokens`` and ``cached_tokens`` nor rows.
     """
@@ -159,7 +159,7 @@ def build_meta_info(result: Result, options: MetaOptions, latency_s: float) -> M
 
 
 def build_chunk_info(request: EngineRequest, options: MetaOptions, delta: Delta, tokens: OutputTokens) -> MetaInfo:
-    """The ``meta_info`` of a stream's event; the event repeats all tokens so far."""
+    """Build the ``meta_info`` of a stream's event; the event repeats all tokens so far."""
     return MetaInfo(
         id=request.rid,
         finish_reason=None,
@@ -173,7 +173,7 @@ def build_chunk_info(request: EngineRequest, options: MetaOptions, delta: Delta,
 
 
 def encode_finish(finish: Finish, count: int) -> JsonObject:
-    """The ``finish_reason`` of ``meta_info``."""
+    """Encode the ``finish_reason`` of ``meta_info``."""
     if finish.kind is FinishKind.LENGTH:
         return {"type": "length", "length": count}
     if finish.kind is FinishKind.STOP:
@@ -187,7 +187,7 @@ def pair_logprobs(tokens: OutputTokens) -> list[tuple[float | None, int]]:
 
 
 def pair_tops(tokens: OutputTokens) -> Sequence[Sequence[tuple[float, int]]] | None:
-    """The runners-up of each token; None where a request asked for none."""
+    """Pair each token with its runners-up; None where a request asked for none."""
     return tokens.tops if any(tokens.tops) else None
 
 
