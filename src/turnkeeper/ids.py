@@ -12,6 +12,8 @@ TurnId = NewType("TurnId", int)
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
 SESSION_KEY = re.compile(r"tk-([0-9a-f]{32})-[0-9a-f]{32}")
 """The form of the key of a session."""
+SESSION_KEY_LENGTH = len("tk--") + 64
+"""The length of such a key."""
 
 
 def build_session_id(random_bytes: bytes) -> SessionId:

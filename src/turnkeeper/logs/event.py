@@ -1,11 +1,16 @@
 """Events: what the log says of something that happened, as a name with fields instead of a sentence."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 Scalar: TypeAlias = str | int | float | bool
 FieldValue: TypeAlias = Scalar | tuple[str, ...] | Mapping[str, Scalar] | None
 """What a field may hold. A field that is None is left out of the line."""
+
+
+_QUOTED = re.compile(r'[ "=\\]')
+"""What makes a value of the text form stand in quotes."""
 
 
 class LogEvent:
@@ -34,18 +39,19 @@ def render_fields(fields: Mapping[str, FieldValue]) -> Iterator[str]:
 
 def render_value(value: FieldValue) -> str:
     """Render one value of the text form, without control characters."""
-    if isinstance(value, bool):
+    if isinstance(value, str):
+        text = escape(value)
+    elif isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
+    elif isinstance(value, int):
+        return str(value)
+    elif isinstance(value, float):
         return f"{value:.6f}".rstrip("0").rstrip(".")
-    if isinstance(value, tuple):
-        text = ",".join(value)
-    elif isinstance(value, Mapping):
-        text = " ".join(f"{name}={render_value(each)}" for name, each in value.items())
+    elif isinstance(value, tuple):
+        text = escape(",".join(value))
     else:
-        text = str(value)
-    text = escape(text)
-    if text and not any(mark in text for mark in ' "=\\'):
+        text = escape(" ".join(f"{name}={render_value(each)}" for name, each in (value or {}).items()))
+    if text and _QUOTED.search(text) is None:
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

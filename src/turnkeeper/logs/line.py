@@ -10,8 +10,8 @@ from typing import TypeAlias
 import orjson
 
 from turnkeeper.choices import LogFormat
-from turnkeeper.ids import SESSION_KEY
-from turnkeeper.logs.event import FieldValue, Scalar, escape, render_fields
+from turnkeeper.ids import SESSION_KEY, SESSION_KEY_LENGTH
+from turnkeeper.logs.event import FieldValue, escape, render_fields
 
 LONGEST_LINE_BYTES = 4096
 """The length of the longest line, its end included: so much a pipe takes at once, and the lines of several processes
@@ -57,8 +57,11 @@ class LineRenderer:
             worker: the number of this process among several, for every line; None where there is one process.
         """
         self._form = form
-        self._secret = re.compile("|".join([SESSION_KEY.pattern, *(re.escape(each) for each in secrets if each)]))
+        known = [each for each in secrets if each]
+        self._secret = re.compile("|".join([SESSION_KEY.pattern, *map(re.escape, known)]))
+        self._shortest_secret = min((len(each) for each in known), default=SESSION_KEY_LENGTH)
         self._worker = {} if worker is None else {"worker": worker}
+        self._second, self._second_text = -1, ""
 
     def render(self, line: LogLine) -> bytes:
         """Render one line with its end, at most `LONGEST_LINE_BYTES` long."""
@@ -74,7 +77,7 @@ class LineRenderer:
         return self._render(line, {**self._worker, "cut": True})
 
     def _render(self, line: LogLine, fields: Fields) -> bytes:
-        time = datetime.fromtimestamp(line.at, UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+        time = self._format_time(line.at)
         if self._form is LogFormat.JSON:
             level = logging.getLevelName(line.level).lower()
             rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in fields.items()}
@@ -82,17 +85,33 @@ class LineRenderer:
         parts = [time, logging.getLevelName(line.level), line.event, *render_fields(fields)]
         return " ".join(parts).encode() + b"\n"
 
-    def _clean(self, value: FieldValue) -> FieldValue:
-        if isinstance(value, tuple):
-            return tuple(self._secret.sub(HIDDEN, escape(each)) for each in value)
-        if isinstance(value, Mapping):
-            return {name: self._clean_scalar(each) for name, each in value.items()}
-        return None if value is None else self._clean_scalar(value)
+    def _format_time(self, at: float) -> str:
+        """UTC in milliseconds; the seconds of the last line are kept, since most lines are of one second."""
+        second, micros = divmod(round(at * 1_000_000), 1_000_000)
+        if second != self._second:
+            self._second, self._second_text = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._second_text}.{micros // 1000:03d}Z"
 
-    def _clean_scalar(self, value: Scalar) -> Scalar:
+    def _clean(self, value: FieldValue) -> FieldValue:
         if isinstance(value, str):
-            return self._secret.sub(HIDDEN, escape(value))
-        return hex(value) if isinstance(value, int) and value.bit_length() > _LONGEST_INT_BITS else value
+            return self._clean_text(value)
+        if value is None or isinstance(value, int | float):
+            return None if value is None else _clean_number(value)
+        if isinstance(value, tuple):
+            return tuple(map(self._clean_text, value))
+        return {
+            name: self._clean_text(each) if isinstance(each, str) else _clean_number(each)
+            for name, each in value.items()
+        }
+
+    def _clean_text(self, text: str) -> str:
+        if len(text) >= self._shortest_secret:
+            text = self._secret.sub(HIDDEN, text)
+        return escape(text)
+
+
+def _clean_number(value: int | float) -> int | float | str:
+    return hex(value) if isinstance(value, int) and value.bit_length() > _LONGEST_INT_BITS else value
 
 
 def _shorten(fields: Fields, length: int) -> Fields:
