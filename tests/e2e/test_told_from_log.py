@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from servicekit import assistant, get_renderer, user
-from turnkeeper.testing.engine import ScriptedEngine
+from turnkeeper.testing.engine import ScriptedEngine, unreachable_url
 from turnkeeper.testing.script import ScriptedReply
 from turnkeeper.testing.serve import running
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
@@ -225,3 +225,22 @@ def check_metrics(log: Log, metrics: dict[str, float]) -> None:
     assert metrics[f'turnkeeper_engine_status{{engine="{url}",state="unreachable"}}'] == 1
     sampled = sum(line.get("sampled_tokens") or 0 for line in log.select("turn_ended", end="recorded"))
     assert metrics["turnkeeper_tokens_sampled_total"] == sampled
+
+
+async def test_every_line_of_several_processes_is_of_one_form() -> None:
+    """Standard error holds nothing but the log: the processes' lines, each whole, and those of the one that started
+    them."""
+    with unreachable_url() as nowhere:
+        flags = ["--log-format", "json", "--session-server-workers", "2", "--access-log", "--drain-timeout", "0"]
+        async with serving(nowhere, *flags) as server:
+            for worker in range(2):
+                await server.log.wait_for("server_started", worker=worker)
+            await server.http.get("/health")
+            server.process.terminate()
+            await server.log.read_rest()
+    log = server.log
+    assert all({"time", "level", "event"} <= {*line} for line in log.lines)
+    assert [line["worker"] for line in log.select("worker_started")] == [0, 1]
+    assert sorted(line["worker"] for line in log.select("worker_ended")) == [0, 1]
+    assert log.select("http_request", path="/health")[0]["status"] == 200
+    assert {line["engine"] for line in log.select("engine_changed", state="unreachable")} == {nowhere}

@@ -4,7 +4,7 @@
    handler, and none where logging is set up already. Afterwards logging is as it was.
 2. Other libraries are heard from warnings on, or at the log's own level where that is higher.
 3. What ends the process unforeseen, or a thread, is a line too; a configuration error is not.
-4. A failure that is logged in vain ends nothing.
+4. A server that is embedded into another program, or run by a trainer, sets up nothing there.
 """
 
 import json
@@ -13,13 +13,18 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from httpkit import running_site
+from servicekit import user
 from turnkeeper.choices import LogFormat, LogLevel
 from turnkeeper.errors import ConfigError
 from turnkeeper.logs import LogEvent, LogOptions, flush_log, logging_to
+from turnkeeper.tiny.checkpoint import shipped_checkpoint
+from turnkeeper.trainer import SessionServer
 
 OURS = logging.getLogger("turnkeeper.test_setup")
 OTHER = logging.getLogger("aiohttp.test_setup")
@@ -158,3 +163,13 @@ def test_a_thread_that_fails_is_logged(tmp_path: Path) -> None:
 
 def test_the_options_of_a_log_show_no_key() -> None:
     assert "s3cret" not in repr(LogOptions(secrets=("s3cret",)))
+
+
+async def test_a_server_inside_another_program_sets_up_no_logging(tmp_path: Path) -> None:
+    before = describe_logging()
+    async with running_site() as site:
+        assert (await site.chat(await site.create(), [user("a")])).status == 200
+        assert describe_logging() == before
+    args = SimpleNamespace(hf_checkpoint=str(shipped_checkpoint()), tito_model="qwen3", pause_generation_mode="abort")
+    SessionServer(args, "http://127.0.0.1:9")
+    assert describe_logging() == before

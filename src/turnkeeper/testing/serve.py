@@ -64,6 +64,7 @@ async def running(
     config = uvicorn.Config(
         app,
         http=protocol or "auto",  # pyright: ignore[reportArgumentType] - uvicorn only calls it
+        log_config=None,  # the program around it has its own
         log_level="critical",
         access_log=False,
         lifespan="on",
