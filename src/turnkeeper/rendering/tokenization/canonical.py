@@ -26,10 +26,16 @@ _CHARACTER_BYTES = 4
 """The most bytes of a character: one that is cut has fewer, and fewer tokens."""
 
 
-def is_respelled(tokenizer: Tokenizer, ids: TokenIds) -> bool:
+def is_respelled(tokenizer: Tokenizer, ids: TokenIds, text: str) -> bool:
     """Return True when the encoder in use makes other ids of a completion's text: a check that costs little where a
-    fast encoder serves, after which `find_noncanonical` decides."""
-    return _count_equal(tokenizer, tokenizer.encoder, ids) is not None
+    fast encoder serves, after which `find_noncanonical` decides.
+
+    Args:
+        tokenizer: the tokenizer of the checkpoint.
+        ids: shape [C]; sampled ids, control tokens included.
+        text: what they decode to.
+    """
+    return not np.array_equal(tokenizer.encoder.encode(text) if text else NO_TOKENS, ids)
 
 
 def find_noncanonical(tokenizer: Tokenizer, ids: TokenIds) -> int | None:

@@ -157,11 +157,16 @@ def measure_string(text: str) -> int:
 def measure_value(value: Any) -> int:
     """Estimate the memory of a JSON value, in bytes."""
     if isinstance(value, str):
-        return measure_string(value) + 50
+        return 50 + (len(value) if value.isascii() else _WIDE_BYTES * len(value))
     if isinstance(value, _MAPPINGS):
         size = 100
         for name, item in cast("Mapping[str, Any]", value).items():
-            size += measure_string(name) + 50 + measure_value(item)
+            # Texts are measured in place: of the values of a turn they are the most.
+            size += 50 + (len(name) if name.isascii() else _WIDE_BYTES * len(name))
+            if isinstance(item, str):
+                size += 50 + (len(item) if item.isascii() else _WIDE_BYTES * len(item))
+            else:
+                size += measure_value(item)
         return size
     if isinstance(value, _SEQUENCES):
         return 60 + sum(map(measure_value, cast("Sequence[Any]", value)))

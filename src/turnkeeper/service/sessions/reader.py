@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from turnkeeper.config.resolve import ResolvedConfig
+from turnkeeper.core.tokens import TokenIds
 from turnkeeper.disclosure import hide_addresses_in, list_hosts
 from turnkeeper.errors import AssemblyError
 from turnkeeper.ids import TurnId
@@ -30,7 +31,7 @@ from turnkeeper.samples import (
     view_session,
 )
 from turnkeeper.service.sessions.activity import FindEngine, describe_end, describe_in_flight, list_in_flight
-from turnkeeper.service.sessions.canonical import note_noncanonical_turns
+from turnkeeper.service.sessions.canonical import Texts, note_noncanonical_turns
 from turnkeeper.service.sessions.entry import SessionEntry
 from turnkeeper.service.sessions.listing import SessionQuery, list_page
 from turnkeeper.service.sessions.record import add_contents, build_metadata, build_records, view_records
@@ -121,16 +122,19 @@ class SessionReader:
             AssemblyError: the turns do not make samples.
         """
         leaves = {*self._view(entry).leaves, *(turn.id for turn in entry.session.forest.turns[-1:])}
+        tokenizer = self._renderer.tokenizer
+        texts = Texts(tokenizer.decode)
         mismatches, _ = await asyncio.gather(
-            compare_paths(self._renderer, entry, leaves), note_noncanonical_turns(self._renderer.tokenizer, entry)
+            compare_paths(self._renderer, entry, leaves), note_noncanonical_turns(tokenizer, entry, texts)
         )
-        await note_noncanonical_turns(self._renderer.tokenizer, entry)  # at what was committed meanwhile
+        await note_noncanonical_turns(tokenizer, entry, texts)  # at what was committed meanwhile
         work = self._plan_collect(
             entry,
             mismatches,
             max_seq_len=max_seq_len,
             agent_metadata=agent_metadata,
             rewards=rewards,
+            decode=texts.decode,
         )
         revision = len(entry.session.events)
         collection = await asyncio.to_thread(work)
@@ -154,6 +158,7 @@ class SessionReader:
         max_seq_len: int | None,
         agent_metadata: JsonObject | None,
         rewards: Mapping[str, Reward] | None,
+        decode: Callable[[TokenIds], str],
     ) -> Callable[[], Collection]:
         """Return a function that collects the session as it stands now; any thread may call the function."""
         with_messages = self._config.history.save_debug_trajectory_data
@@ -162,7 +167,7 @@ class SessionReader:
             self._view(entry, mismatches=mismatches, with_messages=with_messages),
             session_metadata=self._build_metadata(entry, mismatches),
             session_ledger=entry.session.ledger,
-            decode=self._renderer.tokenizer.decode,
+            decode=decode,
             options=self._options,
             max_seq_len=max_seq_len or entry.limit_tokens,
             agent_metadata=agent_metadata,

@@ -19,6 +19,10 @@ LARGE_CHARACTERS_FAST = 40_000
 work. Handing a turn over to a thread costs half a millisecond of CPU."""
 
 
+_MAPPINGS = (dict, Mapping)  # a dict first: asking whether a value is a Mapping takes ten times as long
+_HOLDERS = (list, tuple, dict, Mapping)
+
+
 async def render_prompt(
     renderer: Renderer,
     pending: PendingTurn,
@@ -79,9 +83,9 @@ def count_characters(value: Any, enough: int) -> int:
     """About how much text messages or tools hold; what is beyond enough is not counted."""
     if isinstance(value, str):
         return len(value)
-    if not isinstance(value, Mapping | list | tuple):
+    if not isinstance(value, _HOLDERS):
         return 4 if value else 0
-    inner = cast("Iterable[Any]", value.values() if isinstance(value, Mapping) else value)
+    inner = cast("Iterable[Any]", value.values() if isinstance(value, _MAPPINGS) else value)
     counted = 0
     for item in inner:
         counted += 1 + count_characters(item, enough - counted)
