@@ -114,7 +114,7 @@ class Asked:
 
     def refuse(self, model: Model) -> None:
         """The job is not stored, because of the disk."""
-        if not self.is_awaited and self.event is not None:
+        if not self.is_awaited and self.event is not None and self.id in model:
             model[self.id].unwritten.append(self.event)
 
 

@@ -118,8 +118,10 @@ class AppendEvents(Job):
         self._tail.unwritten = [*self._earlier, *self._tail.unwritten]
 
     def fail(self) -> None:
-        """Keep events that nobody waits for, for the session's next write."""
-        if not self._is_awaited:
+        """Keep events that nobody waits for, for the session's next write; without its opening there is no session."""
+        if any(isinstance(event, SessionOpening) for event in self._events):
+            self._tail.end()
+        elif not self._is_awaited:
             self._tail.unwritten = [*self._tail.unwritten, *self._events]
 
 
