@@ -5,7 +5,6 @@ modes of a pause, the codes of errors. The rest is written here, and tests compa
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from turnkeeper.choices import HistoryKind, PauseMode
 from turnkeeper.core import FinishReason, Label
@@ -13,54 +12,23 @@ from turnkeeper.engines.engine import EngineState
 from turnkeeper.errors import ConfigError, TurnkeeperError
 from turnkeeper.fields import FIELDS, is_reaching
 from turnkeeper.http.models import UNKNOWN_TO_ANTHROPIC
+from turnkeeper.http.openapi.schema_values import (
+    ANYTHING,
+    COUNT,
+    FLAG,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    allow_null,
+    build_list,
+    build_object,
+    refer,
+)
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.health import ENGINE_STATES, NotReady
 from turnkeeper.service.sessions import NewSession, SessionStatus
 from turnkeeper.service.sessions.listing import MAX_ROW_TURNS
 from turnkeeper.telemetry import TurnPhase
-
-ANYTHING: JsonObject = {}
-TEXT: JsonObject = {"type": "string"}
-NUMBER: JsonObject = {"type": "number"}
-COUNT: JsonObject = {"type": "integer", "minimum": 0}
-FLAG: JsonObject = {"type": "boolean"}
-OBJECT: JsonObject = {"type": "object"}
-
-
-def build_list(item: JsonObject, **rules: Any) -> JsonObject:
-    """Build the schema of a list of such items."""
-    return {"type": "array", "items": item, **rules}
-
-
-def build_object(
-    description: str, properties: Mapping[str, JsonObject], *, optional: Iterable[str] = (), is_closed: bool = True
-) -> JsonObject:
-    """Build the schema of an object.
-
-    Args:
-        description: a sentence on what it is.
-        properties: the schema of each member.
-        optional: the members that may be missing.
-        is_closed: whether it has no other members.
-    """
-    missing = set(optional)
-    return {
-        "type": "object",
-        "description": description,
-        "properties": dict(properties),
-        "required": [name for name in properties if name not in missing],
-        **({"additionalProperties": False} if is_closed else {}),
-    }
-
-
-def allow_null(schema: JsonObject) -> JsonObject:
-    """Build the schema of a value that may be null as well."""
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def refer(name: str) -> JsonObject:
-    """Build a reference to one of `SCHEMAS`."""
-    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def list_error_codes() -> list[str]:
