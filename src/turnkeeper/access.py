@@ -109,7 +109,7 @@ def find_right(method: str, path: str) -> Right:
 
 
 def authorize(right: Right, caller: Caller, session_id: str | None = None) -> None:
-    """Let a request pass.
+    """Check that a caller may use a route.
 
     Args:
         right: what its route asks for.

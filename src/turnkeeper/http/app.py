@@ -128,7 +128,13 @@ def _build_described_rows(backend: Backend, routes: Routes) -> tuple[RouteRow, .
             routes.pause_engines,
             operations.PAUSE_ENGINES,
         ),
-        row("POST", "/engine/continue", "Let turns go on.", routes.continue_engines, operations.CONTINUE_ENGINES),
+        row(
+            "POST",
+            "/engine/continue",
+            "Continue turns after a pause.",
+            routes.continue_engines,
+            operations.CONTINUE_ENGINES,
+        ),
         row("POST", "/engine/abort", "End every turn in flight for good.", routes.abort_turns, operations.ABORT_TURNS),
     )
 

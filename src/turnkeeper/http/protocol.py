@@ -122,7 +122,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_in_head = self._is_in_message = self._has_news = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header is whole. One that stands behind the body is a trailer, which is no header and is thrown away."""
+        """Take a header that is whole. Behind the body stands a trailer, which is no header and is thrown away."""
         if self._is_in_head:
             super().on_header(name, value)
 

@@ -53,7 +53,7 @@ class EngineControl:
             raise
 
     async def resume(self, *, forward: bool) -> JsonObject:
-        """Let turns go on; with ``forward`` every engine goes on first.
+        """Continue turns after a pause; with ``forward`` every engine continues first.
 
         Raises:
             EngineError: an engine refused or was not there; nothing has changed here.

@@ -19,7 +19,7 @@ class RequestsInFlight:
         self._count = 0
 
     def __len__(self) -> int:
-        """The number of requests that are being answered."""
+        """Count the requests that are being answered."""
         return self._count
 
     @contextmanager

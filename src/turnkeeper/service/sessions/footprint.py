@@ -150,7 +150,7 @@ def measure_text(text: "TextDelta") -> int:
 
 
 def measure_string(text: str) -> int:
-    """What the characters of a text take: one emoji makes each of them four bytes wide."""
+    """Measure the characters of a text in bytes: one emoji makes each of them four bytes wide."""
     return len(text) if text.isascii() else _WIDE_BYTES * len(text)
 
 

@@ -74,7 +74,7 @@ def render_pending(renderer: Renderer, pending: PendingTurn, limit_tokens: int |
 
 
 def join_prompt(pending: PendingTurn, prompt: Prompt) -> TokenIds:
-    """Shape [P]: the whole prompt: the parent's path less the trim, then what the turn adds."""
+    """Join the whole prompt, shape [P]: the parent's path less the trim, then what the turn adds."""
     parent_ids = pending.parent_path_ids
     return join_ids([parent_ids[: len(parent_ids) - prompt.trim], prompt.ids])
 
