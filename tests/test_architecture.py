@@ -3,13 +3,18 @@
 1. Who may import whom: a package imports only packages of rows above its own, and those of BESIDE.
 2. The pure packages touch no socket, clock, environment, random source, log or file.
 3. No two modules have a public class of one name.
+4. The table names what there is and nothing else, and CONTRIBUTING.md names it too, in the table's order.
+5. A package has at most 16 modules beside its sub-packages.
 """
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "turnkeeper"
+MAX_MODULES = 16
+"""Of one package: with more, look for the concept that hides among them, and give it a sub-package."""
 
 ROWS: tuple[tuple[str, ...], ...] = (
     (
@@ -31,7 +36,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("generation",),
     ("fleet",),
     ("service",),
-    ("http", "rollout", "dashboard"),
+    ("http",),
     ("server",),
     ("views", "testing", "bench", "demo", "trainer", "cli"),
 )
@@ -159,6 +164,24 @@ def test_the_two_rules_find_what_breaks_them(tmp_path: Path) -> None:
     assert _imported_packages(path) == {"http"}
     assert "http" not in _allowed("core")
     assert _touched(path) == {"asyncio", "open"}
+
+
+def test_the_table_names_what_there_is() -> None:
+    named = {name for names in ROWS for name in names}
+    assert named == {_package(path) for path in MODULES}
+
+
+def test_contributing_names_the_packages_in_the_order_of_the_table() -> None:
+    layout = (SRC.parent.parent / "CONTRIBUTING.md").read_text().split("```")[3]
+    rows = {name: row for row, names in enumerate(ROWS) for name in names}
+    order = [rows[word] for word in re.split(r"\s{2,}|\n", layout) if word in rows]
+    assert order == sorted(order)
+    assert len(order) == len(rows)
+
+
+def test_a_package_has_a_bounded_number_of_modules() -> None:
+    modules = Counter(path.parent for path in MODULES if path.name != "__init__.py")
+    assert {str(folder.relative_to(SRC)): count for folder, count in modules.items() if count > MAX_MODULES} == {}
 
 
 def test_no_two_modules_have_a_class_of_one_name() -> None:
