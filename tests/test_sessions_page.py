@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from turnkeeper.cli.main import app
 from turnkeeper.http.app import build_app
-from turnkeeper.testing.serve import running
+from turnkeeper.testing import running
 from viewkit import tell_story
 
 PAGE = Path(__file__).parent.parent / "docs" / "guides" / "operating.md"

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnkeeper.dialects.jsonbody import LARGE_BYTES, parse_object
+from turnkeeper.dialects import parse_object
+from turnkeeper.dialects.jsonbody import LARGE_BYTES
 from turnkeeper.dialects.known_body import ParsedBody, parse_body
 from turnkeeper.errors import RequestError
 

@@ -23,6 +23,7 @@ from turnkeeper.core import (
     Cause,
     Completion,
     DropReason,
+    Event,
     Explanation,
     FinishReason,
     Prompt,
@@ -31,7 +32,7 @@ from turnkeeper.core import (
     VersionSpan,
     fold,
 )
-from turnkeeper.core.event import Event, TurnCommitted
+from turnkeeper.core.event import TurnCommitted
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.core.turn import RetryMarks
 from turnkeeper.matching import TOLERANT, Difference, DifferenceKind, ReplyRules, Rewrite, RewriteKind

@@ -34,7 +34,7 @@ from turnkeeper.errors import (
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import OWN_KEY, describe_turn, view_session
 from turnkeeper.samples.wire import META_KEY
-from turnkeeper.testing.engine import unreachable_url
+from turnkeeper.testing import unreachable_url
 from turnkeeper.views import ShownSession, explain_session, open_source
 from turnkeeper.views.payload import PayloadFolder, read_payload
 from turnkeeper.views.render import render_explanation, render_rows, render_session, render_turn

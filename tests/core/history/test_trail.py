@@ -14,10 +14,19 @@ from hypothesis import strategies as st
 
 from sessionkit import ask, assistant, call, completion_of, prompt_of, tool, user
 from turnkeeper.choices import OnToolsChange
-from turnkeeper.core import Linear, PendingTurn, Query, Session, Tree, TurnRequest, build_query, extend_query
-from turnkeeper.core.forest import Forest
+from turnkeeper.core import (
+    Forest,
+    HistoryPolicy,
+    Linear,
+    PendingTurn,
+    Query,
+    Session,
+    Tree,
+    TurnRequest,
+    build_query,
+    extend_query,
+)
 from turnkeeper.core.history import find_attach
-from turnkeeper.core.history.policy import HistoryPolicy
 from turnkeeper.errors import RequestError
 from turnkeeper.jsontypes import Message
 from turnkeeper.matching import MATCHERS
