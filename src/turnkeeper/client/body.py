@@ -59,3 +59,8 @@ def _spell(value: Any, place: str) -> Any:
             param=place,
         ) from error
     return value
+
+
+def drop_none(fields: Mapping[str, Any]) -> JsonObject:
+    """Leave out the fields that are None."""
+    return {name: value for name, value in fields.items() if value is not None}

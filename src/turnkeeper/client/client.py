@@ -15,21 +15,18 @@ Where the server has keys, ``SessionClient`` takes the admin's key, and the agen
 """
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from turnkeeper.client.address import SessionAddress
-from turnkeeper.client.body import spell_value
-from turnkeeper.client.requester import Reply, Requester, Transport
-from turnkeeper.client.retry import NO_RETRY, Fate, Retry, judge
-from turnkeeper.client.transports import AiohttpTransport
+from turnkeeper.client.base import ClientBase
+from turnkeeper.client.body import drop_none, spell_value
+from turnkeeper.client.handle import SessionHandle
+from turnkeeper.client.requester import Reply, Transport
+from turnkeeper.client.retry import Fate, Retry, judge
 from turnkeeper.client.workers import rank_urls
 from turnkeeper.errors import (
-    AuthenticationError,
-    ConfigError,
     RequestError,
-    SessionExpiredError,
     SessionNotFoundError,
     TurnkeeperError,
 )
@@ -37,7 +34,7 @@ from turnkeeper.ids import SessionId, build_session_id, find_key_session, parse_
 from turnkeeper.jsontypes import JsonObject
 
 if TYPE_CHECKING:
-    from turnkeeper.samples import SampleBatch
+    pass
 
 T = TypeVar("T")
 
@@ -68,138 +65,7 @@ class SessionOptions(TypedDict, total=False):
     """The session's id, 32 lower-case hexadecimal digits, drawn at random; the client draws one itself."""
 
 
-class SessionHandle(SessionAddress):
-    """A session of a server."""
-
-    def __init__(self, requester: Requester, server_url: str, session_id: str, key: str | None) -> None:
-        super().__init__(server_url, session_id, key)
-        self._requester = requester
-
-    async def samples(
-        self,
-        *,
-        max_seq_len: int | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        rewards: Mapping[str, Any] | None = None,
-    ) -> "SampleBatch":
-        """Collect the session's training samples; the session stays open and repeating this gives the same.
-
-        Numbers may be those of numpy or torch.
-
-        Args:
-            max_seq_len: cut every sample to so many tokens.
-            metadata: comes back with the samples; its ``reward`` becomes the reward of each.
-            rewards: rewards of single turns, a number or an object each, by the id of the reply that the agent got.
-                That of a sample's last turn is the sample's own, in place of ``metadata["reward"]``.
-
-        Raises:
-            RequestError: a reward or another number is not finite, or a reward names no turn of the session.
-            AssemblyError: the turns do not make samples.
-            SessionNotFoundError: the session is gone.
-        """
-        from turnkeeper.samples import decode_samples
-
-        return decode_samples(await self.samples_payload(max_seq_len=max_seq_len, metadata=metadata, rewards=rewards))
-
-    async def samples_payload(
-        self,
-        *,
-        max_seq_len: int | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        rewards: Mapping[str, Any] | None = None,
-    ) -> bytes:
-        """Collect the session's training samples as the safetensors payload of the server, for files, queues and
-        `decode_samples` later. Arguments and errors are those of `samples`.
-        """
-        body = _drop_none({"max_seq_len": max_seq_len, "metadata": metadata, "rewards": rewards})
-        return (await self._requester.call("POST", f"{self.url}/samples", body)).body
-
-    async def info(self) -> JsonObject:
-        """Return the session as ``GET /sessions/{id}`` shows it: ``session_id``, ``records``, ``metadata``."""
-        return (await self._requester.call("GET", self.url)).read_object()
-
-    async def delete(self, *, retry: Retry | None = None) -> None:
-        """End the session.
-
-        Args:
-            retry: how often the call is made again, in place of what the client was told.
-
-        Raises:
-            SessionNotFoundError: the session is gone already.
-        """
-        await self._requester.call("DELETE", self.url, done=SessionNotFoundError, retry=retry)
-
-
-class _Client:
-    """What every client of a session server has: the addresses of its workers, and a requester."""
-
-    def __init__(
-        self,
-        url: str | Sequence[str],
-        *,
-        api_key: str | None,
-        timeout_s: float,
-        retry: Retry | None,
-        transport: Transport | None,
-    ) -> None:
-        self._urls = _parse_urls(url)
-        self._requester = Requester(
-            transport=transport or AiohttpTransport(timeout_s=timeout_s),
-            retry=retry or Retry(),
-            headers={} if api_key is None else {"authorization": f"Bearer {api_key}"},
-        )
-
-    async def __aenter__(self) -> Self:
-        """Keep connections between calls, until the block ends."""
-        await self._requester.transport.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        """Close the connections."""
-        await self._requester.transport.__aexit__(*exc)
-
-    def __repr__(self) -> str:
-        """The addresses, without a key."""
-        return f"<{type(self).__name__} {' '.join(self._urls)}>"
-
-    async def _find_worker(self, session_id: str) -> str:
-        """Find the worker that a session lives in.
-
-        Raises:
-            SessionNotFoundError: none has it.
-        """
-
-        async def look(url: str) -> str:
-            await self._call_once("GET", f"{url}/sessions/{session_id}/v1")
-            return url
-
-        return await self._requester.repeat(
-            lambda: self._ask_workers(session_id, look), what=f"looking for {session_id}"
-        )
-
-    async def _ask_workers(self, session_id: str, ask: Callable[[str], Awaitable[T]]) -> T:
-        """Ask one worker after the other until one has the session.
-
-        Raises:
-            TurnkeeperError: none has it. A worker that could not be asked may have it, so its error comes first; then
-                that of one which had the session.
-        """
-        failures: list[TurnkeeperError] = []
-        for url in rank_urls(self._urls, session_id):
-            try:
-                return await ask(url)
-            except TurnkeeperError as error:
-                is_elsewhere = isinstance(error, SessionNotFoundError | AuthenticationError)
-                if not is_elsewhere and judge(error) is Fate.FINAL:
-                    raise
-                failures.append(error)
-        raise min(failures, key=_rank_failure)
-
-    async def _call_once(self, method: str, url: str, body: JsonObject | None = None) -> Reply:
-        return await self._requester.call(method, url, body, retry=NO_RETRY)
-
-
-class SessionClient(_Client):
+class SessionClient(ClientBase):
     """The client of a session server, for the trainer.
 
     ``async with`` keeps its connections between calls; without it each call makes its own.
@@ -258,7 +124,7 @@ class SessionClient(_Client):
         """
         session_id = options.get("session_id") or build_session_id(os.urandom(16))
         scopes = options.get("scopes")
-        body = _drop_none({**options, "scopes": [scopes] if isinstance(scopes, str) else scopes})
+        body = drop_none({**options, "scopes": [scopes] if isinstance(scopes, str) else scopes})
         return await self._requester.repeat(
             lambda: self._open_at_first(session_id, {**body, "session_id": session_id}), what=f"opening {session_id}"
         )
@@ -413,7 +279,7 @@ class SessionClient(_Client):
         return (await self._requester.call("POST", f"{url}/engine/{what}", body)).read_object("state")
 
 
-class AgentClient(_Client):
+class AgentClient(ClientBase):
     """The client of a session server, for callers who have the key of one session.
 
     ::
@@ -470,27 +336,6 @@ class AgentClient(_Client):
         return SessionHandle(self._requester, url, self._session_id, self._key)
 
 
-def _parse_urls(given: str | Sequence[str]) -> tuple[str, ...]:
-    urls = tuple(dict.fromkeys(url.rstrip("/") for url in ([given] if isinstance(given, str) else given)))
-    wrong = next((url for url in urls if not _is_address(url)), None)
-    if wrong is None and urls:
-        return urls
-    raise ConfigError(
-        f"the address of a session server is expected, got {'none' if wrong is None else repr(wrong)}",
-        hint="such as http://127.0.0.1:30100, or a list with that of each worker",
-    )
-
-
-def _is_address(url: str) -> bool:
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port, or an IPv6 address, that is none
-        return False
-
-
 def _check_id(text: str) -> SessionId:
     session_id = parse_session_id(text)
     if session_id is None:
@@ -498,16 +343,3 @@ def _check_id(text: str) -> SessionId:
             f"a session id is expected, 32 lower-case hexadecimal digits, got {text[:64]!r}", param="session_id"
         )
     return session_id
-
-
-def _drop_none(fields: Mapping[str, Any]) -> JsonObject:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _rank_failure(error: TurnkeeperError) -> int:
-    """Rank the failure of a worker that was asked for a session: the lowest says most about the session."""
-    if judge(error) is not Fate.FINAL:
-        return 0
-    if isinstance(error, SessionNotFoundError):
-        return 1 if isinstance(error, SessionExpiredError) else 2
-    return 3

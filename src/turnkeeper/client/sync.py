@@ -16,7 +16,8 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from turnkeeper.client.address import SessionAddress
-from turnkeeper.client.client import CLEANUP, AgentClient, SessionClient, SessionHandle, SessionOptions
+from turnkeeper.client.client import CLEANUP, AgentClient, SessionClient, SessionOptions
+from turnkeeper.client.handle import SessionHandle
 from turnkeeper.client.retry import Retry
 from turnkeeper.client.transports import Urllib3Transport
 from turnkeeper.errors import TurnkeeperError
