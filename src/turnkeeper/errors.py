@@ -114,6 +114,12 @@ def _rebuild(cls: type[TurnkeeperError], message: str, hint: str, facts: dict[st
     return cls(message, hint=hint, **facts)
 
 
+def describe_failure(error: TurnkeeperError) -> str:
+    """Describe an error to somebody at a terminal: a line for each line of the message, then the hint."""
+    lines = [f"turnkeeper: error: {line}" for line in error.message.splitlines()]
+    return "\n".join([*lines, f"  hint: {error.hint}"] if error.hint else lines)
+
+
 class ConfigError(TurnkeeperError):
     """An option, a file it names, or a combination of options cannot work."""
 

@@ -1,6 +1,10 @@
-"""Plain texts: how far two agree, how a long one is quoted, where URLs hold secrets, what a terminal may show."""
+"""Plain texts: how far two agree, how a long one is quoted, what one hides from a reader, which name one means."""
 
+import difflib
 import re
+from collections.abc import Iterable
+
+_PARTS = re.compile(r"[a-z0-9]+")
 
 USERINFO = re.compile(r"(?<=//)[^/?#\s]*@")
 """User and password of a URL in a text, with the at sign behind them."""
@@ -37,3 +41,22 @@ def escape_controls(text: str) -> str:
 def _spell(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def guess_name(word: str, names: Iterable[str]) -> str | None:
+    """Guess which name a misspelt word stands for.
+
+    Args:
+        word: as it was written.
+        names: those that there are.
+
+    Returns:
+        The name with the most in common, or the only one that has all of the word's parts; None where neither is near.
+    """
+    names = list(names)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.7)
+    if near:
+        return near[0]
+    parts = set(_PARTS.findall(word))
+    longer = [name for name in names if parts and parts <= set(_PARTS.findall(name))]
+    return longer[0] if len(longer) == 1 else None

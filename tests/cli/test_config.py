@@ -69,19 +69,40 @@ def test_show_hides_keys() -> None:
 def test_check_prints_everything_that_is_broken() -> None:
     status, out, err = invoke("check", "--backend-url", "http://e:1", "--request-timeout", "500")
     assert (status, out) == (2, "")
-    assert [line.split(":")[0] for line in err.splitlines()] == ["warning", "error", "error"]
+    assert [line.split(": ")[:2] for line in err.splitlines()] == [
+        ["turnkeeper", "warning"],
+        ["turnkeeper", "error"],
+        ["turnkeeper", "error"],
+    ]
 
 
 def test_check_is_content_with_warnings() -> None:
     status, out, err = invoke("check", "--backend-url", "http://e:1", "--hf-checkpoint", "/c")
     assert (status, out) == (0, "the options go together\n")
-    assert err.startswith("warning: --tito-model default")
+    assert err.startswith("turnkeeper: warning: --tito-model default")
 
 
 @pytest.mark.parametrize("command", ["show", "check"])
 def test_a_value_that_cannot_be_read_ends_both(command: str) -> None:
     status, out, err = invoke(command, "--gate-timeout", "soon")
-    assert (status, out, err) == (2, "", "error: --gate-timeout should be a valid number, got 'soon'\n")
+    assert (status, out) == (2, "")
+    assert err == "turnkeeper: error: --gate-timeout should be a valid number, got 'soon'\n"
+
+
+def test_check_says_the_same_to_programs() -> None:
+    status, out, err = invoke("check", "--backend-url", "http://e:1", "--request-timeout", "500", "--json")
+    found = json.loads(out)
+    assert (status, err) == (2, "")
+    assert (len(found["errors"]), len(found["warnings"])) == (2, 1)
+    status, out, _ = invoke("check", "--backend-url", "http://e:1", "--hf-checkpoint", "/c", "--json")
+    assert (status, json.loads(out)["errors"]) == (0, [])
+
+
+def test_a_table_that_is_piped_is_not_cut() -> None:
+    environment = dict.fromkeys(("NO_COLOR",), "")
+    long = "/models/" + "x" * 300
+    result = CliRunner().invoke(app, ["show", "--hf-checkpoint", long], env={**environment, "COLUMNS": None})
+    assert f"{long}  " in result.stdout
 
 
 def test_a_wire_that_was_chosen_is_shown() -> None:

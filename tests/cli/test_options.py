@@ -1,38 +1,37 @@
-"""The options on a command of the command line.
+"""The help of a command that takes the options of the server.
 
-1. --help lists every option that a server reads, and ends the process with 0.
-2. What is wrong goes to stderr, one line each, and ends the process with 2.
+1. It lists every option that a server reads, with its help and its default, in plain text that no width cuts.
 """
 
 import pytest
-import typer
 
-from turnkeeper.cli.options import read_options
+from turnkeeper.cli.options import is_help_asked, render_help
 from turnkeeper.config.option import OPTIONS, SHOWN_OPTIONS
 
 
-def read(words: str) -> None:
-    read_options(words.split(), program="turnkeeper serve", summary="Serve.")
+def test_help_lists_every_option_that_a_server_reads() -> None:
+    text = render_help("turnkeeper serve", "Serve.")
+    flags = [line.split()[0] for line in text.splitlines() if line.startswith("  --")]
+    shown = [option for option in SHOWN_OPTIONS if option.section != "trainer"]
+    assert sorted(flags) == sorted([*(option.flag for option in shown), "--config"])
+    assert not {option.flag for option in OPTIONS if option.is_hidden} & set(flags)
 
 
-def test_help_lists_every_option_that_a_server_reads(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    with pytest.raises(typer.Exit) as caught:
-        read("--port 1 --help")
-    assert caught.value.exit_code == 0
-    text = capsys.readouterr().out
-    assert [option.flag for option in SHOWN_OPTIONS if option.section != "trainer" and option.flag not in text] == []
-    assert [option.flag for option in OPTIONS if option.is_hidden and f"{option.flag} " in text] == []
+@pytest.mark.parametrize("columns", ["40", "80", "300"])
+def test_no_width_cuts_a_help_text(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    words = " ".join(render_help("turnkeeper serve", "Serve.").split())
+    assert [option.flag for option in SHOWN_OPTIONS if option.section != "trainer" and option.help not in words] == []
 
 
-def test_what_is_wrong_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit) as caught:
-        read("--gate-timeout soon --max-sessions 0")
-    assert caught.value.exit_code == 2
-    assert capsys.readouterr() == (
-        "",
-        "error: --gate-timeout should be a valid number, got 'soon'\n"
-        "error: --max-sessions should be greater than or equal to 1, got '0'\n",
+def test_options_of_the_command_itself_are_listed() -> None:
+    assert "  --json\n      Print JSON.\n" in render_help(
+        "turnkeeper config show", "Show.", extra=[("--json", "Print JSON.")]
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"), [("--help", True), ("--port 1 -h", True), ("--port 1", False), ("", False)]
+)
+def test_help_is_asked_for_by_either_flag(words: str, asked: bool) -> None:
+    assert is_help_asked(words.split()) is asked

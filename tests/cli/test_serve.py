@@ -32,11 +32,11 @@ def test_help_shows_the_three_options_to_set_first() -> None:
             ["--use-session-server", "v3"], "--use-session-server v3 is no session server version", id="version"
         ),
         pytest.param(["--mask-offpolicy-in-partial-rollout"], "does nothing without --partial-rollout", id="mask"),
-        pytest.param(["--gate-timeot", "3"], "unrecognized arguments: --gate-timeot 3", id="unknown-flag"),
+        pytest.param(["--gate-timeot", "3"], "turnkeeper serve has no option --gate-timeot", id="unknown-flag"),
         pytest.param(["--hf-checkpoint", "/nowhere"], "/nowhere is no folder", id="no-checkpoint"),
     ],
 )
 def test_what_cannot_work_ends_with_2_and_says_why(words: list[str], says: str) -> None:
     status, out, err = invoke("--backend-url", "http://127.0.0.1:9", "--tito-model", "qwen3", *words)
     assert (status, out) == (2, "")
-    assert any(line.startswith("error: ") and says in line for line in err.splitlines())
+    assert any(line.startswith("turnkeeper: error: ") and says in line for line in err.splitlines())

@@ -2,7 +2,8 @@
 
 1. They read a payload file, a folder of them and a running server, and say the same of a session in each.
 2. ``--json`` says the same to programs.
-3. What cannot be read is one line on stderr with what to do: exit status 2 where the command line is wrong, else 1.
+3. What cannot be read is one line on stderr, and one with what to do: exit status 2 where the command line is wrong,
+   else 1.
 4. Whole texts are printed where nobody looks at a terminal; the start of the command line imports none of it.
 """
 
@@ -103,16 +104,20 @@ FAILURES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no such target": (
         ("show", "nowhere"),
         2,
-        "is neither the URL of a server nor a file or folder that exists (hint: ",
+        "is neither the URL of a server nor a file or folder that exists\n  hint: ",
     ),
     "no payload": (("show", "{folder}/notes.txt"), 1, "notes.txt is no samples payload"),
     "no payload in a folder": (("sessions", "{folder}/empty"), 1, "there is no file *.safetensors"),
     "no such session": (("show", "{folder}/samples", "three"), 1, "there is no payload 'three' in"),
-    "several sessions": (("explain", "{folder}/samples"), 2, "has several sessions: one, two (hint: name one of them"),
+    "several sessions": (
+        ("explain", "{folder}/samples"),
+        2,
+        "has several sessions: one, two\n  hint: name one of them",
+    ),
     "no such turn": (
         ("show", "{folder}/samples", "one", "--turn", "3"),
         2,
-        "has no turn 3 (hint: it has 3, from 0 on)",
+        "has no turn 3\n  hint: it has 3, from 0 on",
     ),
     "a filter of servers": (("sessions", "{folder}/samples", "--phase", "gate"), 1, "phase is told by servers"),
     "a bad pair": (("sessions", "{folder}/samples", "--metadata", "task"), 2, "--metadata takes KEY=VALUE, got 'task'"),
@@ -131,9 +136,10 @@ def test_a_failure_is_one_line_with_what_to_do(
     (tmp_path / "notes.txt").write_text("x")
     result = run(*(each.format(folder=tmp_path) for each in arguments), *flags)
     assert (result.exit_code, result.stdout) == (status, "")
-    assert result.stderr.startswith("error: ")
+    first, *rest = result.stderr.splitlines()
+    assert first.startswith("turnkeeper: error: ")
     assert said in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert [line[:8] for line in rest] in ([], ["  hint: "])
 
 
 def test_the_command_line_starts_without_what_they_need() -> None:
@@ -198,5 +204,5 @@ def compare(server: str, folder: Path) -> None:
     assert "Turn 1 starts a root of its own: its first message is another one than that of turn 0" in explained.stdout
     refused = call("explain", server, session_id, "--api-key", "wrong")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("error: ")
+    assert refused.stderr.startswith("turnkeeper: error: ")
     assert "Traceback" not in refused.stderr

@@ -64,7 +64,7 @@ def test_all_values_that_cannot_be_read_are_reported_at_once(tmp_path: Path) -> 
             file=tmp_path / "c.toml",
         )
     assert str(caught.value).splitlines() == [
-        f"{tmp_path}/c.toml: max-sesions is no option; the nearest is max-sessions",
+        f"{tmp_path}/c.toml: max-sesions is no option; did you mean max-sessions?",
         "--on-abort (from TURNKEEPER_ON_ABORT) should be 'restart', 'resume' or 'fail', got 'retry'",
         "--gate-timeout should be a valid number, got 'soon'",
         f"--max-in-flight (from {tmp_path}/c.toml) should be a valid integer, got 'many'",

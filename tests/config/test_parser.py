@@ -25,18 +25,25 @@ def test_only_what_was_written_is_returned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("words", "problem", "hint"),
     [
-        pytest.param("--gate-timeou 3", "unrecognized arguments: --gate-timeou 3", id="unknown"),
-        pytest.param("--gate-timeout", "argument --gate-timeout: expected one argument", id="no-value"),
-        pytest.param("serve", "unrecognized arguments: serve", id="stray-word"),
+        ("--gate-timeou 3", "turnkeeper serve has no option --gate-timeou", "did you mean --gate-timeout?"),
+        ("--model x", "turnkeeper serve has no option --model", "did you mean --hf-checkpoint?"),
+        ("--xyzzy 3", "turnkeeper serve has no option --xyzzy", "`turnkeeper serve --help` lists the options"),
+        (
+            "--gate-timeout",
+            "argument --gate-timeout: expected one argument",
+            "`turnkeeper serve --help` lists the options",
+        ),
+        ("serve", "serve belongs to no option", "`turnkeeper serve --help` says how options are written"),
     ],
+    ids=["slip", "other-name", "unknown", "no-value", "stray-word"],
 )
-def test_a_command_line_that_cannot_be_read_is_refused(words: str, problem: str) -> None:
+def test_a_command_line_that_cannot_be_read_is_refused(words: str, problem: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_flags(words.split(), program="turnkeeper serve")
     assert caught.value.message == problem
-    assert caught.value.hint == "turnkeeper serve --help lists the options"
+    assert caught.value.hint == hint
 
 
 def test_a_trainers_parser_gets_every_option() -> None:

@@ -2,7 +2,8 @@
 
 1. A run ends with status 0, a table of figures, and a folder from which it can be audited again.
 2. Each invariant, broken on purpose in what one party says, is seen: status 1 and a line that names it.
-3. What is no run is refused, and a folder of somebody else's is left alone.
+3. ``--json`` gives the figures of each run, and what was violated, to programs.
+4. What is no run is refused, and a folder of somebody else's is left alone.
 """
 
 import json
@@ -205,9 +206,25 @@ def test_a_broken_invariant_fails_the_demo(case: Break, run: tuple[Path, str], t
     assert f"FAILED {case.invariant}:" in printed
 
 
+def test_json_says_it_to_programs(run: tuple[Path, str], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run[0], tmp_path / "run"))
+    result = CliRunner().invoke(app, ["demo", "--audit", str(folder), "--json"])
+    (sound,) = json.loads(result.stdout)["runs"]
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert list(sound) == ["mode", "folder", "seconds", "holds", "figures", "violations"]
+    assert (sound["mode"], sound["folder"], sound["holds"], sound["violations"]) == ("in_place", str(folder), True, [])
+    figures = sound["figures"]
+    assert figures["sampled"] == figures["trainable"] + figures["masked"] + figures["dropped"] > 0
+    _lose_an_outcome(folder)
+    result = CliRunner().invoke(app, ["demo", "--audit", str(folder), "--json"])
+    (broken,) = json.loads(result.stdout)["runs"]
+    assert (result.exit_code, broken["holds"]) == (1, False)
+    assert {"invariant", "message"} == set(broken["violations"][0])
+
+
 def test_what_is_no_finished_run_is_refused(tmp_path: Path) -> None:
     status, printed = _invoke("--audit", str(tmp_path))
-    assert status == 1
+    assert status == 2
     assert "holds no finished run" in printed
 
 
@@ -215,6 +232,6 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> Non
     (tmp_path / "in_place").mkdir()
     (tmp_path / "in_place" / "thesis.tex").write_text("mine")
     status, printed = _invoke("--out", str(tmp_path))
-    assert status == 1
+    assert status == 2
     assert "thesis.tex" in printed
     assert (tmp_path / "in_place" / "thesis.tex").read_text() == "mine"

@@ -1,6 +1,5 @@
 """A measurement as tables for people and as JSON for programs."""
 
-import json
 import os
 import platform
 import subprocess
@@ -72,10 +71,6 @@ class BenchReport:
             "budget": [{**asdict(row), "is_met": row.is_met} for row in self.budget],
             "reference": [{**asdict(found), "case": found.case.name} for found in self.reference],
         }
-
-    def write(self, path: Path) -> None:
-        """Write the JSON."""
-        path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
 
     def print(self, console: Console) -> None:
         """Show the tables."""

@@ -1,17 +1,20 @@
-"""``turnkeeper demo``: the main job in small, every figure checked."""
+"""``turnkeeper demo``: the main job in small, every figure checked.
 
-import asyncio
+Figures go to stdout, progress to stderr.
+"""
+
+import json
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from turnkeeper.choices import PauseMode
-from turnkeeper.errors import ConfigError, TurnkeeperError
+from turnkeeper.errors import ConfigError
+
+if TYPE_CHECKING:
+    from turnkeeper.demo.report import DemoRun
 
 
 class Modes(StrEnum):
@@ -35,50 +38,61 @@ def demo(
     ),
     seed: Annotated[int, typer.Option(help="Which tasks are drawn.")] = 0,
     audit: Annotated[Path | None, typer.Option(help="Run nothing: check a finished run's folder again.")] = None,
-) -> None:
-    """Collect agentic rollouts across a weight update, and check every figure of them."""
-    console = Console()
-    try:
-        if audit is not None:
-            raise typer.Exit(_audit(audit, console))
-        modes = (
-            [PauseMode(one.value) for one in Modes if one is not Modes.ALL]
-            if mode is Modes.ALL
-            else [PauseMode(mode.value)]
-        )
-        failed = [one for one in modes if not _run(one, console, out=out, tasks=tasks, rollouts=rollouts, seed=seed)]
-    except TurnkeeperError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2 if isinstance(error, ConfigError) else 1) from None
-    raise typer.Exit(1 if failed else 0)
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Collect agentic rollouts across a weight update, and check every figure of them.
+
+    Exit status 0: all invariants hold. 1: one is broken. 2: an option, or the folder of a run, cannot be used.
+    """
+    modes = [each for each in Modes if each is not Modes.ALL] if mode is Modes.ALL else [mode]
+    started = (_run(one, out=out, tasks=tasks, rollouts=rollouts, seed=seed) for one in modes)
+    runs: list[DemoRun] = []
+    for run in started if audit is None else (_audit(audit),):
+        runs.append(run)
+        if not as_json:
+            _print(run)
+    if as_json:
+        typer.echo(json.dumps({"runs": [run.to_json() for run in runs]}, indent=2))
+    return 1 if any(run.report.violations for run in runs) else 0
 
 
-def _run(mode: PauseMode, console: Console, *, out: Path, tasks: int, rollouts: int, seed: int) -> bool:
-    """Run one mode, with progress; whether all invariants hold."""
+def _run(mode: Modes, *, out: Path, tasks: int, rollouts: int, seed: int) -> "DemoRun":
+    """Run one mode, with progress."""
     _require_agent()
-    from turnkeeper.demo.report import print_report
+    import asyncio
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from turnkeeper.choices import PauseMode
+    from turnkeeper.cli.output import build_console
+    from turnkeeper.demo.report import DemoRun
     from turnkeeper.demo.run import DemoOptions, clear_folder, run_demo
 
+    console = build_console(stderr=True)
     folder = out / mode.value
-    options = DemoOptions(tasks=tasks, rollouts=rollouts, mode=mode, folder=folder, seed=seed)
+    options = DemoOptions(tasks=tasks, rollouts=rollouts, mode=PauseMode(mode.value), folder=folder, seed=seed)
     clear_folder(folder)
-    console.print(f"pause mode {mode.value}: {tasks} tasks x {rollouts} rollouts, 2 engines", highlight=False)
+    console.print(f"pause mode {mode.value}: {tasks} tasks x {rollouts} rollouts, 2 engines")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         result = asyncio.run(run_demo(options, progress))
-    print_report(console, result.report, folder=folder, mode=mode.value, seconds=result.seconds)
-    return not result.report.violations
+    return DemoRun(report=result.report, folder=folder, mode=mode.value, seconds=result.seconds)
 
 
-def _audit(folder: Path, console: Console) -> int:
+def _audit(folder: Path) -> "DemoRun":
     from turnkeeper.demo.audit import audit
     from turnkeeper.demo.evidence import read_evidence
-    from turnkeeper.demo.report import print_report
+    from turnkeeper.demo.report import DemoRun
 
     evidence = read_evidence(folder)
-    report = audit(evidence)
-    print_report(console, report, folder=folder, mode=evidence.run["mode"], seconds=evidence.run["seconds"])
-    return 1 if report.violations else 0
+    return DemoRun(report=audit(evidence), folder=folder, mode=evidence.run["mode"], seconds=evidence.run["seconds"])
+
+
+def _print(run: "DemoRun") -> None:
+    from turnkeeper.cli.output import build_console
+    from turnkeeper.demo.report import print_run
+
+    print_run(build_console(), run)
 
 
 def _require_agent() -> None:

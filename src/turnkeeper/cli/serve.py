@@ -3,19 +3,18 @@
 import typer
 
 from turnkeeper.cli.arguments import hide_arguments
-from turnkeeper.cli.options import end_with_error, read_options
-from turnkeeper.errors import ConfigError
 
 
-def serve(ctx: typer.Context) -> None:
+def serve(ctx: typer.Context) -> int:
     """Serve sessions in front of an inference engine."""
-    config = read_options(ctx.args, program="turnkeeper serve", summary="Serve sessions in front of an engine.")
+    from turnkeeper.cli.options import is_help_asked, print_help
+
+    if is_help_asked(ctx.args):
+        print_help("turnkeeper serve", "Serve sessions in front of an inference engine.")
+    from turnkeeper.config.resolve import resolve_command_line
+
+    config = resolve_command_line(ctx.args, program="turnkeeper serve")
     hide_arguments((*config.server.api_key, config.engine.engine_api_key or ""))
-    # Not at the top: other commands do not need the server's packages, which take half a second to import.
     from turnkeeper.server.workers import serve_workers
 
-    try:
-        status = serve_workers(config, is_whole_process=True)
-    except ConfigError as error:
-        end_with_error(str(error))
-    raise typer.Exit(status)
+    return serve_workers(config, is_whole_process=True)

@@ -7,13 +7,13 @@ import json
 import sys
 from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from turnkeeper.cli.arguments import hide_arguments
+from turnkeeper.cli.ending import fail
 from turnkeeper.errors import ConfigError, TurnkeeperError
-from turnkeeper.jsontypes import spell_value
 
 if TYPE_CHECKING:
     from turnkeeper.views import SessionSource, ShownSession
@@ -72,6 +72,8 @@ def sessions(
     as_json: AsJson = False,
 ) -> None:
     """List sessions, on a server those first whose turns have been in flight longest."""
+    from turnkeeper.jsontypes import spell_value
+
     try:
         source = _open(target, api_key)
         given = {"state": state, "phase": phase, "in_flight": in_flight, "min_age": min_age, "min_idle": min_idle}
@@ -80,7 +82,7 @@ def sessions(
         chosen |= {f"metadata.{key}": value for key, value in map(_split_pair, metadata or [])}
         rows = list(islice(source.iter_rows(chosen), limit + 1))
     except TurnkeeperError as error:
-        _fail(error)
+        fail(error)
     shown, has_more = rows[:limit], len(rows) > limit
     if as_json:
         _print([json.dumps({"sessions": shown, "has_more": has_more}, indent=2)])
@@ -115,7 +117,7 @@ def show(
                 f"session {session.id} has no turn {chosen[0]}", hint=f"it has {len(session.turns)}, from 0 on"
             )
     except TurnkeeperError as error:
-        _fail(error)
+        fail(error)
     if as_json:
         from dataclasses import asdict
 
@@ -136,7 +138,7 @@ def explain(target: Target, session_id: SessionIdText = None, api_key: ApiKey = 
     try:
         session = _read(target, session_id, api_key)
     except TurnkeeperError as error:
-        _fail(error)
+        fail(error)
     from turnkeeper.views import explain_session
     from turnkeeper.views.render import render_explanation
 
@@ -176,9 +178,3 @@ def _print(lines: Iterable[str]) -> None:
     if hasattr(sys.stdout, "reconfigure"):  # a terminal that cannot show a character gets its number
         sys.stdout.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue] - asked above
     typer.echo("\n".join(lines))
-
-
-def _fail(error: TurnkeeperError) -> NoReturn:
-    """Print an error on stderr, and end with 2 where the command line is wrong, else with 1."""
-    typer.echo(f"error: {error}", err=True)
-    raise typer.Exit(2 if isinstance(error, ConfigError) else 1)

@@ -1,6 +1,5 @@
-"""Configuration: each option declared once, checked, and resolved into one frozen value."""
+"""Configuration: each option declared once, checked, and resolved into one frozen value.
 
-from turnkeeper.config.parser import add_arguments
-from turnkeeper.config.resolve import ResolvedConfig, resolve_command_line
-
-__all__ = ["ResolvedConfig", "add_arguments", "resolve_command_line"]
+The parts are imported by their modules, since help needs `turnkeeper.config.option` alone and `resolve` imports what
+the rules judge.
+"""

@@ -15,6 +15,7 @@ from typing import Any
 from turnkeeper.config.option import BY_ATTRIBUTE, ENVIRONMENT_PREFIX, OPTIONS, SECTIONS, Option
 from turnkeeper.config.schema import Settings
 from turnkeeper.errors import ArgumentErrors, ConfigError
+from turnkeeper.texts import guess_name
 
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
 """Names the TOML file where no ``--config`` does."""
@@ -163,8 +164,8 @@ def _place(option: Option, origin: Origin, problem: str) -> str:
 
 
 def _explain_unknown_key(key: str, file: Path | None) -> str:
-    near = difflib.get_close_matches(key.replace("_", "-"), [option.key for option in OPTIONS], n=1)
-    return f"{file}: {key} is no option" + (f"; the nearest is {near[0]}" if near else "")
+    near = guess_name(key.replace("_", "-"), [option.key for option in OPTIONS])
+    return f"{file}: {key} is no option" + (f"; did you mean {near}?" if near else "")
 
 
 def _find_near_misses(environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,12 +12,27 @@ from typing import Any, NoReturn
 
 from turnkeeper.config.load import Source, load
 from turnkeeper.config.option import OPTIONS, SECTIONS, Option, get_section_summary, get_section_title
-from turnkeeper.errors import ConfigError
+from turnkeeper.errors import ArgumentErrors, ConfigError
+from turnkeeper.texts import guess_name
+
+OTHER_NAMES: Mapping[str, str] = {
+    "--host": "--session-server-ip",
+    "--port": "--session-server-port",
+    "--workers": "--session-server-workers",
+    "--instance-id": "--session-server-instance-id",
+    "--timeout": "--engine-timeout",
+    "--model": "--hf-checkpoint",
+    "--model-path": "--hf-checkpoint",
+    "--tokenizer-path": "--hf-checkpoint",
+    "--url": "--backend-url",
+    "--engine-url": "--backend-url",
+}
+"""What other servers call our options, for the hint behind an unknown flag."""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(message, hint=f"{self.prog} --help lists the options")
+        raise ConfigError(message, hint=f"`{self.prog} --help` lists the options")
 
 
 def parse_flags(arguments: Sequence[str], *, program: str) -> tuple[dict[str, Any], Path | None]:
@@ -33,8 +48,25 @@ def parse_flags(arguments: Sequence[str], *, program: str) -> tuple[dict[str, An
     parser.add_argument("--config", type=Path)
     for option in OPTIONS:
         parser.add_argument(option.flag, **_describe(option), default=argparse.SUPPRESS)
-    given = vars(parser.parse_args(list(arguments)))
+    namespace, unknown = parser.parse_known_args(list(arguments))
+    if unknown:
+        raise _explain_unknown(unknown, program)
+    given = vars(namespace)
     return given, given.pop("config", None)
+
+
+def _explain_unknown(words: Sequence[str], program: str) -> ConfigError:
+    """Name the flags that are no option and, where there are none, the words that belong to no flag."""
+    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
+    if not flags:
+        return ConfigError(
+            f"{' '.join(words)} belongs to no option", hint=f"`{program} --help` says how options are written"
+        )
+    guesses = [OTHER_NAMES.get(flag) or guess_name(flag, [option.flag for option in OPTIONS]) for flag in flags]
+    message = "\n".join(f"{program} has no option {flag}" for flag in flags)
+    known = [guess for guess in guesses if guess is not None]
+    hint = f"did you mean {' and '.join(known)}?" if known else f"`{program} --help` lists the options"
+    return ArgumentErrors(message, hint=hint)
 
 
 def add_arguments(

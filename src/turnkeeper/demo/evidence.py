@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from turnkeeper.client import write_payload
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.demo.agent import RolloutOutcome
-from turnkeeper.errors import TurnkeeperError
+from turnkeeper.errors import ConfigError
 from turnkeeper.fleet.route_check import PROBE_SESSION
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import Sample, decode_samples
@@ -91,10 +91,10 @@ def read_evidence(folder: Path) -> Evidence:
     """Read a run's folder.
 
     Raises:
-        TurnkeeperError: the folder does not hold a finished run.
+        ConfigError: the folder does not hold a finished run.
     """
     if not (folder / "run.json").is_file():
-        raise TurnkeeperError(f"{folder} holds no finished run", hint="run `turnkeeper demo` first")
+        raise ConfigError(f"{folder} holds no finished run", hint="run `turnkeeper demo` first")
     return Evidence(
         calls=tuple(
             call

@@ -1,16 +1,45 @@
 """The demo's last words: the table of figures, what was violated, and where the samples lie."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from turnkeeper.demo.audit import AuditReport
+from turnkeeper.jsontypes import JsonObject
 
 
-def print_report(console: Console, report: AuditReport, *, folder: Path, mode: str, seconds: float) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoRun:
+    """A finished run and what its audit found."""
+
+    report: AuditReport
+    folder: Path
+    """Where the samples and the evidence lie."""
+    mode: str
+    """The pause mode."""
+    seconds: float
+    """From the first process to the last sample."""
+
+    def to_json(self) -> JsonObject:
+        """The run for programs: ``mode``, ``folder``, ``seconds``, ``holds``, ``figures``, ``violations``."""
+        return {
+            "mode": self.mode,
+            "folder": str(self.folder),
+            "seconds": self.seconds,
+            "holds": not self.report.violations,
+            "figures": asdict(self.report.figures),
+            "violations": [
+                {"invariant": str(each.invariant), "message": each.message} for each in self.report.violations
+            ],
+        }
+
+
+def print_run(console: Console, run: DemoRun) -> None:
     """Print the table, then each violation, then how to open the samples."""
-    console.print(_build_table(report, mode=mode, seconds=seconds))
+    report, folder = run.report, run.folder
+    console.print(_build_table(report, mode=run.mode, seconds=run.seconds))
     for violation in report.violations:
         console.print(f"[bold red]FAILED[/] {violation.invariant.value}: {violation.message}", highlight=False)
     console.print(f"samples: {folder / 'samples'}, one file a session. To open one:", highlight=False, soft_wrap=True)

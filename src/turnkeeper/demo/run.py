@@ -18,7 +18,7 @@ from turnkeeper.demo.evidence import read_evidence, write_outcomes, write_sessio
 from turnkeeper.demo.stack import Stack, running_stack
 from turnkeeper.demo.tasks import Task, held_out_tasks
 from turnkeeper.demo.trainer import DemoTrainer
-from turnkeeper.errors import TurnkeeperError
+from turnkeeper.errors import ConfigError
 from turnkeeper.tiny.checkpoint import derive_weights, read_weights, write_checkpoint
 
 CONCURRENCY = 32
@@ -126,7 +126,7 @@ def clear_folder(folder: Path) -> None:
     """Remove an earlier run's files.
 
     Raises:
-        TurnkeeperError: the folder holds something else than a run.
+        ConfigError: the folder holds something else than a run.
     """
     if not folder.exists():
         return
@@ -135,8 +135,6 @@ def clear_folder(folder: Path) -> None:
         path.name for path in folder.iterdir() if path.name not in known and not path.name.startswith("engine-")
     ]
     if strangers:
-        raise TurnkeeperError(
-            f"{folder} holds {strangers[0]}, which no run wrote", hint="name another folder with --out"
-        )
+        raise ConfigError(f"{folder} holds {strangers[0]}, which no run wrote", hint="name another folder with --out")
     for path in sorted(folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
