@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from turnkeeper.config.namespace import miles_validate_args, resolve_namespace, validate_args
 from turnkeeper.config.parser import add_arguments
 from turnkeeper.config.resolve import ResolvedConfig
-from turnkeeper.errors import ConfigError
+from turnkeeper.errors import ConfigError, describe_failure
 from turnkeeper.http.app import build_app
 from turnkeeper.server.build import build_parts
 from turnkeeper.server.workers import serve_workers
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         run_session_server(parser.parse_args(arguments).config_json)
     except ConfigError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"{describe_failure(error)}\n")
         raise SystemExit(2) from error
 
 

@@ -1,9 +1,9 @@
 """A group of processes that end together.
 
 1. Each child gets its task.
-2. When one ends, all end, and its status is the group's.
-3. A group that is told to end ends its children, and tells them again at the second time; a child that does not listen
-   is killed after its grace or at the third time.
+2. When one ends, all end, and its status is the group's: 128 and the signal's number where a signal ended it.
+3. A group that is told to end ends its children, with the status of the signal, and tells them again at the second
+   time; a child that does not listen is killed after its grace or at the third time.
 4. Children whose parent was killed end by themselves.
 5. The log has a line for each child that starts and for each that ends, with its status or its signal.
 
@@ -32,6 +32,8 @@ CHILD = textwrap.dedent(
     os.write(1, f"{task}\\n".encode())  # one write: the children share the pipe
     if task.startswith("exit"):
         sys.exit(int(task.split()[1]))
+    if task == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
     if task == "ignore":
         signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"told\\n"))
         os.write(1, b"ignoring\\n")
@@ -76,6 +78,11 @@ def test_the_first_child_to_end_ends_all(capfd: pytest.CaptureFixture[str]) -> N
     assert "exit 3" in capfd.readouterr().out
 
 
+def test_a_child_that_is_killed_gives_the_status_of_its_signal(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_group([sys.executable, "-c", CHILD], [b"stay", b"kill"], grace_s=30) == 128 + signal.SIGKILL
+    assert "kill" in capfd.readouterr().out
+
+
 def test_the_signal_handlers_of_before_are_back_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGTERM)
     assert run_group([sys.executable, "-c", CHILD], [b"exit 0"], grace_s=30) == 0
@@ -87,7 +94,7 @@ def test_a_child_that_does_not_end_is_killed() -> None:
         assert read_lines(process, 3) == ["b", "ignore", "ignoring"]
         process.send_signal(signal.SIGTERM)
         rest, _ = process.communicate(timeout=60)
-        assert (rest, process.returncode) == ("told\n", 0)
+        assert (rest, process.returncode) == ("told\n", 143)
 
 
 def test_the_second_signal_is_passed_on_and_the_third_kills() -> None:
@@ -99,7 +106,7 @@ def test_the_second_signal_is_passed_on_and_the_third_kills() -> None:
         assert read_lines(process, 2) == ["told", "told"]
         process.send_signal(signal.SIGTERM)
         rest, _ = process.communicate(timeout=25)
-        assert (rest, process.returncode) == ("", 0)
+        assert (rest, process.returncode) == ("", 143)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -107,7 +114,7 @@ def test_a_group_that_is_told_to_end_ends_its_children(parent: subprocess.Popen[
     assert read_lines(parent, 2) == ["a", "b"]
     os.kill(parent.pid, number)
     rest, _ = parent.communicate(timeout=60)
-    assert (rest, parent.returncode) == ("", 0)
+    assert (rest, parent.returncode) == ("", 128 + number)
 
 
 def test_children_of_a_killed_parent_end_by_themselves(parent: subprocess.Popen[str]) -> None:

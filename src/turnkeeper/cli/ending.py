@@ -111,6 +111,15 @@ def fail(error: TurnkeeperError) -> NoReturn:
     raise typer.Exit(UNUSABLE if isinstance(error, ConfigError) else FAILED)
 
 
+def end_at_ctrl_c() -> None:
+    """Let Ctrl-C end this process at once from now on, without a traceback: for commands that have nothing to undo.
+
+    A server answers the signal itself while it serves. A process that ignores it, as behind ``nohup``, goes on to.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def end_process(status: int) -> NoReturn:
     """End the process with an exit status; with that of a signal, by the signal.
 

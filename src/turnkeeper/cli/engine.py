@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from turnkeeper.cli.ending import end_at_ctrl_c
+
 
 def engine(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -27,6 +29,7 @@ def engine(
     ] = None,
 ) -> None:
     """Serve the embedded engine on SGLang's wire: a real mixture of experts, at toy scale."""
+    end_at_ctrl_c()
     from turnkeeper.cli.engine_server import serve_engine
     from turnkeeper.tiny.checkpoint import shipped_checkpoint, write_checkpoint
     from turnkeeper.tiny.engine import EngineOptions, TinyEngine

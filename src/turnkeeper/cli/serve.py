@@ -3,6 +3,7 @@
 import typer
 
 from turnkeeper.cli.arguments import hide_arguments
+from turnkeeper.cli.ending import end_at_ctrl_c
 
 
 def serve(ctx: typer.Context) -> int:
@@ -11,6 +12,7 @@ def serve(ctx: typer.Context) -> int:
 
     if is_help_asked(ctx.args):
         print_help("turnkeeper serve", "Serve sessions in front of an inference engine.")
+    end_at_ctrl_c()
     from turnkeeper.config.resolve import resolve_command_line
 
     config = resolve_command_line(ctx.args, program="turnkeeper serve")

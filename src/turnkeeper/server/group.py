@@ -37,7 +37,8 @@ def run_group(command: Sequence[str], tasks: Sequence[bytes], *, grace_s: float)
         grace_s: how long the children may take to end before they are killed.
 
     Returns:
-        The exit status of the child that ended first, 0 if this process was told to end.
+        The exit status of the child that ended first, or 128 and the number of the signal that ended it, or that this
+        process got first.
     """
     ended: SimpleQueue[int] = SimpleQueue()
 
@@ -45,12 +46,12 @@ def run_group(command: Sequence[str], tasks: Sequence[bytes], *, grace_s: float)
     reporters: list[threading.Thread] = []
     told = 0
 
-    def end(_number: int, _frame: FrameType | None) -> None:
+    def end(number: int, _frame: FrameType | None) -> None:
         nonlocal told
         told += 1
         for child in children if told > 1 else ():
             child.terminate() if told == 2 else child.kill()
-        ended.put(0)
+        ended.put(128 + number)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -109,7 +110,7 @@ def _report(number: int, child: subprocess.Popen[bytes], ended: SimpleQueue[int]
     status = child.wait()
     level = logging.INFO if status in _ORDERLY else logging.WARNING
     logger.log(level, LogEvent("worker_ended", worker=number, pid=child.pid, **describe_status(status)))
-    ended.put(status)
+    ended.put(status if status >= 0 else 128 - status)
 
 
 def describe_status(status: int) -> dict[str, int | str]:

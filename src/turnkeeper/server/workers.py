@@ -8,10 +8,11 @@ import dataclasses
 import ipaddress
 import logging
 import pickle
+import signal
 import sys
 
 from turnkeeper.config.resolve import ResolvedConfig
-from turnkeeper.errors import ConfigError
+from turnkeeper.errors import ConfigError, describe_failure
 from turnkeeper.logs import LogOptions, logging_to
 from turnkeeper.server.engines import build_client, check_routes
 from turnkeeper.server.group import read_task, run_group
@@ -31,14 +32,18 @@ def serve_workers(config: ResolvedConfig, *, is_whole_process: bool = False) -> 
         is_whole_process: True where this process does nothing else, and its log is that of the server.
 
     Returns:
-        The exit status: 0, or that of the process that ended by itself.
+        The exit status: 0, or that of the process that ended by itself. A signal to end is raised again behind the end,
+        so that this process ends by it unless it is handled.
 
     Raises:
         ConfigError: one process alone cannot start, or the engines fail a strict probe; several report their
             errors on stderr and end with status 2.
     """
     with logging_to(build_log_options(config), is_whole_process=is_whole_process):
-        return _serve_workers(config)
+        status = _serve_workers(config)
+    if status in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+        signal.raise_signal(status - 128)
+    return status
 
 
 def _serve_workers(config: ResolvedConfig) -> int:
@@ -117,7 +122,7 @@ def main() -> None:
         with logging_to(build_log_options(config), is_whole_process=True):
             serve(config)
     except ConfigError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"{describe_failure(error)}\n")
         raise SystemExit(2) from error
 
 
