@@ -2,7 +2,7 @@
 
 A real server, as a process, in front of a scripted engine: a fork, a refused request, a pause, a turn that is stuck, an
 engine that dies, and a session that is deleted. Each is read from the JSON lines and nothing else; then what ``GET
-/sessions``, the session and ``/metrics`` say is held against it.
+/sessions``, the session, ``turnkeeper show`` and ``/metrics`` say is held against it.
 """
 
 import asyncio
@@ -89,6 +89,16 @@ class Server:
             if line[0] != "#"
             for name, _, value in [line.rpartition(" ")]
         }
+
+    async def show(self, session_id: str) -> Line:
+        """What ``turnkeeper show`` says of a session."""
+        process = await asyncio.create_subprocess_exec(
+            *[sys.executable, "-m", "turnkeeper", "show", str(self.http.base_url).rstrip("/"), session_id, "--json"],
+            env={**os.environ, "PYTHONPATH": str(SRC)},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said, _ = await process.communicate()
+        return json.loads(said)
 
     async def list_waiting(self) -> dict[str, Line]:
         """The turn in flight of each session that has one, as the list of sessions has it."""
@@ -193,6 +203,7 @@ async def test_everything_that_happened_is_told_from_the_log() -> None:
         nodes = records["tree"]["nodes"]
         assert [(node["id"], node["parent"]) for node in nodes] == [(line["turn"], line.get("parent")) for line in ends]
         assert [turn["label"] for turn in records["turnkeeper"]["turns"]] == [line["label"] for line in ends]
+        check_shown(await server.show(forked), ends)
         assert await server.list_waiting() == {}
 
         # What is deleted is told by its totals.
@@ -208,6 +219,19 @@ async def test_everything_that_happened_is_told_from_the_log() -> None:
         await log.read_rest()
     left = {line["session"]: line["reason"] for line in log.select("session_ended") if line["session"] != forked}
     assert left == dict.fromkeys((paused, stuck), "the server is stopping")
+
+
+def check_shown(session: Line, ends: list[Line]) -> None:
+    """Hold what ``turnkeeper show`` says of a session's turns against the lines of their ends."""
+    keys = ("parent", "label", "prompt_tokens", "cached_tokens", "finish_reason", "engine")
+    assert [{key: turn[key] for key in keys} for turn in session["turns"]] == [
+        {key: line.get(key) for key in keys} for line in ends
+    ]
+    for turn, line in zip(session["turns"], ends, strict=True):
+        assert (turn["id"], turn["completion_tokens"]) == (line["turn"], line["sampled_tokens"])
+        assert (turn["cause"] or "none") == line["cause"]
+        for phase in ("gate_s", "engine_s", "held_s"):
+            assert abs(turn["times"][phase] - line[phase]) < 1e-5
 
 
 def check_metrics(log: Log, metrics: dict[str, float]) -> None:

@@ -14,7 +14,7 @@ from turnkeeper.errors import EngineError, TurnkeeperError
 from turnkeeper.fields import FIELDS
 from turnkeeper.logs.event import FieldValue, Scalar
 
-SAFE_FACTS = frozenset({"hook", "limit", "matcher", "param", "problem", "scope", "url"})
+SAFE_FACTS = frozenset({"fault", "hook", "limit", "matcher", "param", "problem", "scope", "url"})
 """The facts whose texts are names that the server or its operator chose."""
 
 _HIDDEN_FACTS = frozenset({"expected", "found"})
