@@ -121,6 +121,7 @@ class BegunTurn:
             session_id=SessionId("bench"),
             rid="bench",
             limit_tokens=None,
+            trace=self.resolved.request.trace,
             config=CONFIG,
         )
 

@@ -46,7 +46,7 @@ from turnkeeper.server.build import ServerParts, join_server
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.sessions import SessionEntry, parse_new_session
 from turnkeeper.service.turns import StoreTurn, Waiter, keep_in_memory
-from turnkeeper.telemetry import Report
+from turnkeeper.telemetry import NoTracing, Report, Tracing
 from turnkeeper.testing import ManualClock, settle
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
@@ -211,10 +211,11 @@ class Kit:
         retry: int = 0,
         key: str = "",
         headers: Mapping[str, str] | None = None,
+        trace: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> Turn:
         """Send a turn; returns once the engine has been asked, or whatever else comes of it at first."""
-        request = build_request(messages, retry=retry, key=key, headers=headers, **fields)
+        request = build_request(messages, retry=retry, key=key, headers=headers, trace=trace, **fields)
         response_id = CHAT.build_response_id(self.backend.token_bytes(16).hex())
         waiter = await self.service.begin_turn(session_id, request, response_id)
         waiter.expect(CHAT.parse_request({"messages": messages, **fields}, NO_CONTEXT).render_reply)
@@ -249,12 +250,13 @@ def build_request(
     retry: int = 0,
     key: str = "",
     headers: Mapping[str, str] | None = None,
+    trace: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> TurnRequest:
     """An agent's request."""
     call = CHAT.parse_request({"messages": messages, **fields}, NO_CONTEXT)
     marks = RetryMarks(retry_count=retry, key=key)
-    return replace(call.request, wants_text=call.wants_stream, retry=marks, headers=headers or {})
+    return replace(call.request, wants_text=call.wants_stream, retry=marks, headers=headers or {}, trace=trace or {})
 
 
 def build_kit(
@@ -262,6 +264,7 @@ def build_kit(
     engine: FakeEngine | None = None,
     checkpoint_config: JsonObject | None = None,
     store_turn: StoreTurn = keep_in_memory,
+    tracing: Tracing | None = None,
     **options: Any,
 ) -> Kit:
     """A service with these options (attribute names of the flags), v1 unless told otherwise."""
@@ -275,7 +278,10 @@ def build_kit(
         client=EngineClient(),
         connect=lambda wrap: wrap(ENGINE_URL, engine),
         dependencies=Dependencies(
-            clock=clock, token_bytes=lambda size: next(serial).to_bytes(size, "big"), readers=[reports.append]
+            clock=clock,
+            token_bytes=lambda size: next(serial).to_bytes(size, "big"),
+            readers=[reports.append],
+            tracing=tracing or NoTracing(),
         ),
         store_turn=store_turn,
     )

@@ -31,7 +31,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "modelconfig",
     ),
     ("core", "matching", "rendering", "routing", "samples", "dialects"),
-    ("config", "clock", "tasks", "telemetry", "logs", "store", "metrics", "client"),
+    ("config", "clock", "tasks", "telemetry", "logs", "store", "metrics", "tracing", "client"),
     ("engines", "tiny"),
     ("generation",),
     ("fleet",),
@@ -57,12 +57,13 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "telemetry": ("clock",),
     "logs": ("telemetry",),
     "metrics": ("telemetry",),
+    "tracing": ("telemetry",),
 }
 """Packages of the same row that a package may import as well, each for its reason: samples are cut out of
 core's turns and routing's rows; core asks a matcher, and a turn holds its patch of rows; the command line
 starts the demo and the bench; rendering makes the prompts of core's turns; dialects read requests of turns and
-write what turns completed; telemetry measures the phases of a turn by a clock; log and metrics are its
-readers."""
+write what turns completed; telemetry measures the phases of a turn by a clock; log, metrics and traces
+are its readers."""
 
 PURE = (
     "core",

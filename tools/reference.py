@@ -1,18 +1,16 @@
-"""The reference pages of options, rules, samples and metrics, rendered from their declarations.
+"""The reference pages of options, rules, samples, metrics and traces, rendered from their declarations.
 
 ``python -m tools.reference docs/reference`` writes the pages; a test compares the files with what is rendered.
 """
 
-import ast
 import inspect
 import sys
-import textwrap
-from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 
+from tools.members import read_members
 from tools.metrics import render_metrics
 from tools.samples import render_samples
+from tools.traces import render_traces
 from turnkeeper.config.option import SECTIONS, SHOWN_OPTIONS, Option, get_section_summary, get_section_title
 from turnkeeper.config.rule import Rule, Severity
 from turnkeeper.config.rules import RULES
@@ -72,6 +70,7 @@ PAGES = {
     "rules.md": render_rules,
     "samples.md": render_samples,
     "metrics.md": render_metrics,
+    "traces.md": render_traces,
 }
 """The generated pages by file name."""
 
@@ -92,18 +91,6 @@ def _render_choices(option: Option) -> str:
     assert option.kind is not None
     lines = "\n".join(f"- `{value}`: {text}" for value, text in read_members(option.kind))
     return f"`{option.flag}`: {inspect.getdoc(option.kind)}\n\n{lines}\n"
-
-
-def read_members(kind: type[StrEnum]) -> Iterator[tuple[str, str]]:
-    """Read the members of a choice with the line beneath each."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    for member, text in zip(body.body, body.body[1:], strict=False):
-        match member, text:
-            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(line))):
-                yield str(kind[name]), line
-            case _:
-                continue
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.reference import PAGES, main, read_members, render_options, render_rules
+from tools.members import read_members
+from tools.reference import PAGES, main, render_options, render_rules
 from turnkeeper.choices import OnToolsChange
 from turnkeeper.config.option import OPTIONS, SHOWN_OPTIONS
 from turnkeeper.config.rules import RULES

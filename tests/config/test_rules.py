@@ -73,6 +73,18 @@ CASES = (
         says=("--backend-url http://***@a:99999",),
     ),
     Case(
+        id="trace_endpoint",
+        breaks={"trace_endpoint": "collector:4318"},
+        holds={"trace_endpoint": "http://collector:4318/v1/traces"},
+        says=("--trace-endpoint collector:4318",),
+    ),
+    Case(
+        id="trace_endpoint/password",
+        breaks={"trace_endpoint": "https://me:pw@collector/v1/traces"},
+        holds={"trace_endpoint": "https://collector/v1/traces"},
+        says=("--trace-endpoint https://***@collector/v1/traces", "OTEL_EXPORTER_OTLP_HEADERS"),
+    ),
+    Case(
         id="engine_key/twice",
         breaks={"engine_api_key": "k", "engine_api_key_file": "nowhere"},
         holds={"engine_api_key": "k"},

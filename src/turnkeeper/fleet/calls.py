@@ -3,18 +3,26 @@
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from turnkeeper.clock import Clock
 from turnkeeper.engines.engine import Engine, GenerateRequest, Generation, IdsSink
 from turnkeeper.engines.wrapper import EngineWrapper
-from turnkeeper.telemetry import EngineCallEnded, Publish, ignore_report
+from turnkeeper.telemetry import EngineCallEnded, NoTracing, Publish, Tracing, ignore_report
 
 
 class EngineCalls:
     """Knows at which engine each running call is. A call that waits for its connection counts as running."""
 
-    def __init__(self, clock: Clock, *, publish: Publish = ignore_report) -> None:
-        """Report each call that ends."""
+    def __init__(self, clock: Clock, *, publish: Publish = ignore_report, tracing: Tracing | None = None) -> None:
+        """Report each call that ends.
+
+        Args:
+            clock: measures the calls.
+            publish: takes the reports.
+            tracing: follows the calls; None follows none.
+        """
+        self._tracing = tracing or NoTracing()
         self._clock = clock
         self._publish = publish
         self._urls: dict[str, str] = {}
@@ -30,6 +38,11 @@ class EngineCalls:
     def wrap(self, url: str, engine: Engine) -> Engine:
         """Wrap the engine of a URL, so that its calls are known while they run."""
         return WatchedEngine(engine, url, self)
+
+    def trace(self, request: GenerateRequest, url: str) -> GenerateRequest:
+        """Follow a call that begins, and return its request with the tracing headers that the engine is sent."""
+        trace = self._tracing.begin_call(request.rid, url, self._clock.unix(), request.trace)
+        return request if trace is request.trace else replace(request, trace=trace)
 
     @contextmanager
     def watch(self, rid: str, url: str) -> Generator[None]:
@@ -51,6 +64,7 @@ class EngineCalls:
                     seconds=self._clock.now() - began,
                     error=failure,
                     is_cancelled=error is not None and failure is None,
+                    rid=rid,
                 )
             )
 
@@ -65,5 +79,6 @@ class WatchedEngine(EngineWrapper):
         self._calls = calls
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
+        traced = self._calls.trace(request, self._url)
         with self._calls.watch(request.rid, self._url):
-            return await self._engine.generate(request, on_ids=on_ids)
+            return await self._engine.generate(traced, on_ids=on_ids)

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from turnkeeper.choices import TokenizerBackend
 from turnkeeper.clock import Clock, SystemClock
@@ -16,7 +16,7 @@ from turnkeeper.service.drain import Drain
 from turnkeeper.service.encoding import EncoderSelector, LoadEncoder
 from turnkeeper.service.requests import RequestsInFlight
 from turnkeeper.service.supervisor import Supervisor
-from turnkeeper.telemetry import Publish, ReportStream
+from turnkeeper.telemetry import NoTracing, Publish, ReportStream, Tracing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +28,13 @@ class Dependencies:
     """A source of random bytes that nobody can guess, as ``secrets.token_bytes``."""
     readers: Sequence[Publish] = ()
     """They take the reports of what the server does."""
+    tracing: Tracing = field(default_factory=NoTracing)
+    """Follows turns and engine calls across services."""
 
     @classmethod
-    def real(cls) -> "Dependencies":
+    def real(cls, tracing: Tracing | None = None) -> "Dependencies":
         """Take the machine's clock and randomness."""
-        return cls(clock=SystemClock(), token_bytes=secrets.token_bytes)
+        return cls(clock=SystemClock(), token_bytes=secrets.token_bytes, tracing=tracing or NoTracing())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,7 @@ class BaseParts:
     token_bytes: Callable[[int], bytes]
     metrics: Metrics
     reports: ReportStream
+    tracing: Tracing
     gate: Gate
     drain: Drain
     requests: RequestsInFlight
@@ -73,7 +76,8 @@ def build_base(
         ConfigError: the tokenizer that is asked for cannot work.
     """
     clock, metrics = dependencies.clock, Metrics(config.engine.backend_url)
-    reports = ReportStream((metrics.record_report, log_report, *dependencies.readers))
+    readers = (metrics.record_report, log_report, dependencies.tracing.read, *dependencies.readers)
+    reports = ReportStream(readers)
     encoders = EncoderSelector(
         renderer,
         load_encoder,
@@ -90,6 +94,7 @@ def build_base(
         token_bytes=dependencies.token_bytes,
         metrics=metrics,
         reports=reports,
+        tracing=dependencies.tracing,
         gate=Gate(clock, publish=reports.publish),
         drain=Drain(clock),
         requests=RequestsInFlight(config.limits.max_in_flight),

@@ -50,6 +50,8 @@ from turnkeeper.service.sessions import (
 )
 from turnkeeper.service.sessions.closing import EXPIRED
 from turnkeeper.service.turns import DelayWatch, StoreTurn, TurnService, keep_in_memory
+from turnkeeper.telemetry import Tracing
+from turnkeeper.tracing import build_tracing
 
 logger = logging.getLogger("turnkeeper")
 
@@ -101,9 +103,13 @@ def build_parts(config: ResolvedConfig, *, dependencies: Dependencies | None = N
         client=client,
         connect=lambda wrap: build_engine(config, client, build_parser(renderer), wrap=wrap),
         check=partial(check_engine, config, client, build_requirements(config, checkpoint.config)),
-        dependencies=dependencies or Dependencies.real(),
+        dependencies=dependencies or Dependencies.real(_build_tracing(config)),
         load_encoder=load_encoder,
     )
+
+
+def _build_tracing(config: ResolvedConfig) -> Tracing:
+    return build_tracing(config.server.trace_endpoint, instance_id=config.instance_id)
 
 
 def join_server(
@@ -183,7 +189,7 @@ class _Sessions:
 
 def _join_engines(base: BaseParts, client: EngineClient, connect: Connect, check: CheckRoute | None) -> _Engines:
     routes = None if check is None else _build_routes(base, check)
-    calls = EngineCalls(base.clock, publish=base.reports.publish)
+    calls = EngineCalls(base.clock, publish=base.reports.publish, tracing=base.tracing)
     engine = connect(partial(_wrap_engine, calls, routes))
     monitor = EngineMonitor(
         engine,
@@ -268,6 +274,7 @@ def _build_turns(base: BaseParts, engines: _Engines, store_turn: StoreTurn) -> T
         drain=base.drain,
         spawn=base.supervisor.spawn,
         store_turn=store_turn,
+        tracing=base.tracing,
     )
 
 
@@ -369,5 +376,6 @@ def _build_lifecycle(base: BaseParts, engines: _Engines, sessions: _Sessions) ->
             sessions.memory.settle,
             engines.engine.close,
             engines.client.close,
+            base.tracing.close,
         ),
     )

@@ -17,10 +17,12 @@ from turnkeeper.telemetry.reports import (
     TurnEnded,
 )
 from turnkeeper.telemetry.stream import Publish, ReportStream, ignore_report
+from turnkeeper.telemetry.tracing import NoTracing, Tracing
 
 __all__ = [
     "EngineCallEnded",
     "EngineChanged",
+    "NoTracing",
     "PauseChanged",
     "PhaseClock",
     "Publish",
@@ -31,6 +33,7 @@ __all__ = [
     "SamplesCollected",
     "SessionBegan",
     "SessionEnded",
+    "Tracing",
     "TurnBegan",
     "TurnDelayed",
     "TurnEnd",

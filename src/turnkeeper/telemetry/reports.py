@@ -164,6 +164,8 @@ class EngineCallEnded:
     """Why there is no reply; None for a reply."""
     is_cancelled: bool = False
     """True when the call was given up before the engine answered."""
+    rid: str = ""
+    """The id of the call at its engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

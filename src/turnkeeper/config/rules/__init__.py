@@ -13,6 +13,7 @@ RULES: tuple[Rule, ...] = (
     server.trainer_option,
     server.engine_given,
     server.engine_address,
+    server.trace_endpoint,
     server.engine_key,
     server.server_keys,
     server.forwarded_fields,

@@ -62,6 +62,22 @@ def engine_address(at: Situation) -> str | None:
     return f"--backend-url {hide_userinfo(' '.join(bad))} is no engine's address: write http://HOST:PORT"
 
 
+@rule(when="`--trace-endpoint` is given", must="it is an http or https address without user and password")
+def trace_endpoint(at: Situation) -> str | None:
+    """Traces are sent over HTTP, and the address is shown; credentials are OTEL_EXPORTER_OTLP_HEADERS's."""
+    url = at.settings.server.trace_endpoint
+    if url is None:
+        return None
+    if not _is_address(url):
+        return f"--trace-endpoint {hide_userinfo(url)} is no collector's address: write http://HOST:4318/v1/traces"
+    if split_address(url).authorization is None:
+        return None
+    return (
+        f"--trace-endpoint {hide_userinfo(url)} holds a user and a password: set OTEL_EXPORTER_OTLP_HEADERS in the "
+        "environment instead, for example authorization=Basic%20..."
+    )
+
+
 @rule(when="`--engine-api-key` or `--engine-api-key-file` is given", must="there is one key that a header can hold")
 def engine_key(at: Situation) -> str | None:
     """Every engine is sent one key, in a header that holds printable ASCII characters without spaces."""

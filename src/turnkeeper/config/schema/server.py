@@ -71,6 +71,11 @@ class ServerSection(SettingsSection):
 
     Set it for a route of the engine that agents need and the server refuses to pass on.
     """
+    trace_endpoint: str | None = None
+    """URL that takes traces as OTLP over HTTP, such as `http://collector:4318/v1/traces`. Unset: no traces.
+
+    Set it to follow turns from an agent through here to the engine; needs the extra `turnkeeper[otel]`.
+    """
 
 
 class TimeoutsSection(SettingsSection):

@@ -66,6 +66,7 @@ def plan_generation(
     session_id: SessionId,
     rid: str,
     limit_tokens: int | None,
+    trace: Mapping[str, str],
     is_evaluation: bool = False,
     config: ResolvedConfig,
 ) -> GenerationPlan:
@@ -80,6 +81,7 @@ def plan_generation(
         session_id: the routing key of the engine call.
         rid: names the engine call.
         limit_tokens: the most tokens of prompt and completion together; None for no limit.
+        trace: the tracing headers that the engine is sent.
         is_evaluation: whether nothing of the session is trained, so that no rows are needed.
         config: says whether rows are asked for, and how.
 
@@ -105,7 +107,7 @@ def plan_generation(
             lora_name=config.engine.lora_name,
             rows=rows,
             wants_indexer=wants_indexer,
-            trace=request.trace,
+            trace=trace,
         ),
         held_rows=() if rows is None or rows.start_len is not None else _list_rows(session, pending),
         held_indexer=_list_indexer(session, pending) if wants_indexer else (),

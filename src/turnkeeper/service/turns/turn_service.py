@@ -40,6 +40,7 @@ from turnkeeper.service.turns.prompt import join_prompt, render_prompt
 from turnkeeper.service.turns.request import ResolvedRequest, decide_retry, resolve_request
 from turnkeeper.service.turns.waiter import RecordedReply, TextDelta, Waiter
 from turnkeeper.tasks import Spawn
+from turnkeeper.telemetry import NoTracing, Tracing
 
 logger = logging.getLogger("turnkeeper.turns")
 
@@ -67,7 +68,9 @@ class TurnService:
         drain: Drain,
         spawn: Spawn,
         store_turn: StoreTurn = keep_in_memory,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing or NoTracing()
         self._runner = runner
         self._monitor = monitor
         self._renderer = renderer
@@ -176,6 +179,7 @@ class TurnService:
             session_id=entry.id,
             rid=f"{entry.id[:8]}-{self._token_bytes(12).hex()}",
             limit_tokens=limit_tokens,
+            trace=self._tracing.begin_turn(entry.id, pending.number, pending.begun_at, resolved.request.trace),
             is_evaluation=entry.settings.evaluation,
             config=self._config,
         )

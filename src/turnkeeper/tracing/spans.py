@@ -1,0 +1,241 @@
+"""Turns and engine calls as spans.
+
+::
+
+    the agent's span          traceparent of its request
+    `- turn                   begun with the turn, ended by its report
+       `- chat                one for each engine call; the engine gets its traceparent
+
+A span is made by the report that its turn or call has ended; until then there are only its ids, which the engine has
+to be sent. It is put together here and given to OpenTelemetry's processor as it is, since a span of the SDK's tracer
+takes five times as much: 50 µs rather than 10. Sampler, ids and resource are the SDK's. Knows no exporter.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+    set_span_in_context,
+)
+
+from turnkeeper import __version__
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.ids import SessionId
+from turnkeeper.telemetry import EngineCallEnded, Report, TurnEnded
+from turnkeeper.tracing.attribute import CALL_SPAN, OPERATION, SCHEMA_URL, TURN_SPAN, SpanAttribute
+
+CLOSE_S = 5.0
+"""How long a server that stops waits for its last spans to be exported."""
+
+_PROVIDER = "turnkeeper"
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+"""A trace parent of the W3C; a later version of it may have more behind these parts."""
+
+_UNSET = Status(StatusCode.UNSET)
+
+Attributes: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSpan:
+    """A span that has begun."""
+
+    name: str
+    kind: SpanKind
+    context: SpanContext
+    parent: SpanContext | None
+    start_ns: int
+    attributes: Attributes
+    """What is known of it at its beginning."""
+
+
+class OtelTracing:
+    """Makes a span of each turn and of each engine call."""
+
+    def __init__(self, provider: TracerProvider, processor: SpanProcessor) -> None:
+        """Make spans.
+
+        Args:
+            provider: its sampler, ids and resource are those of the spans.
+            processor: takes the spans that have ended; it is shut down with this.
+        """
+        self._provider = provider
+        self._processor = processor
+        self._scope = InstrumentationScope("turnkeeper", __version__, SCHEMA_URL)
+        self._turns: dict[tuple[SessionId, int], OpenSpan] = {}
+        self._by_header: dict[str, OpenSpan] = {}
+        self._calls: dict[str, OpenSpan] = {}
+
+    def begin_turn(self, session_id: SessionId, number: int, at: float, trace: Mapping[str, str]) -> Mapping[str, str]:
+        """Begin the span of a turn below that of the agent."""
+        span = self._turns[session_id, number] = self._open_turn(trace, at)
+        header = _write_parent(span.context)
+        self._by_header[header] = span
+        return {**trace, "traceparent": header}
+
+    def begin_call(self, rid: str, url: str, at: float, trace: Mapping[str, str]) -> Mapping[str, str]:
+        """Begin the span of an engine call below that of its turn."""
+        turn = self._by_header.get(trace.get("traceparent", ""))
+        if turn is None:
+            return trace  # a call of no turn
+        context = self._draw_context(turn.context.trace_id, turn.context.trace_flags, turn.context.trace_state)
+        if context.trace_flags.sampled:
+            self._calls[rid] = OpenSpan(
+                CALL_SPAN, SpanKind.CLIENT, context, turn.context, _read_ns(at), describe_call(rid, url)
+            )
+        return {**trace, "traceparent": _write_parent(context)}
+
+    def read(self, report: Report) -> None:
+        """End the span of a turn or call that has ended."""
+        match report:
+            case EngineCallEnded():
+                if span := self._calls.pop(report.rid, None):
+                    given_up: Attributes = {SpanAttribute.CALL_GIVEN_UP: True} if report.is_cancelled else {}
+                    self._end(span, report.at, given_up, report.error)
+            case TurnEnded():
+                self._end_turn(report)
+            case _:
+                pass
+
+    async def close(self) -> None:
+        """End what is open, and export the last spans."""
+        for span in (*self._calls.values(), *self._turns.values()):
+            self._end(span, span.start_ns / 1e9, {}, None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await asyncio.to_thread(self._processor.shutdown)
+
+    def _open_turn(self, trace: Mapping[str, str], at: float) -> OpenSpan:
+        parent = read_parent(trace)
+        above = Context() if parent is None else set_span_in_context(NonRecordingSpan(parent), Context())
+        trace_id = self._provider.id_generator.generate_trace_id() if parent is None else parent.trace_id
+        choice = self._provider.sampler.should_sample(above, trace_id, TURN_SPAN, SpanKind.SERVER)
+        flags = TraceFlags(TraceFlags.SAMPLED if choice.decision.is_sampled() else TraceFlags.DEFAULT)
+        context = self._draw_context(trace_id, flags, choice.trace_state)
+        return OpenSpan(TURN_SPAN, SpanKind.SERVER, context, parent, _read_ns(at), {})
+
+    def _draw_context(self, trace_id: int, flags: TraceFlags, state: TraceState | None) -> SpanContext:
+        span_id = self._provider.id_generator.generate_span_id()
+        return SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags, trace_state=state)
+
+    def _end_turn(self, report: TurnEnded) -> None:
+        span = self._turns.pop((report.session_id, report.number), None)
+        if span is None:  # its prompt was not rendered
+            span = self._open_turn(report.trace, report.at - report.times.total_s)
+        else:
+            self._by_header.pop(_write_parent(span.context), None)
+        if span.context.trace_flags.sampled:
+            self._end(span, report.at, describe_turn(report), report.error)
+
+    def _end(self, span: OpenSpan, at: float, known: Attributes, error: Exception | None) -> None:
+        status = _UNSET
+        if error is not None:  # by its code: its text may quote an agent or an engine
+            code = error.code if isinstance(error, TurnkeeperError) else type(error).__name__
+            known, status = {**known, SpanAttribute.ERROR_TYPE: code}, Status(StatusCode.ERROR, code)
+        self._processor.on_end(
+            ReadableSpan(
+                span.name,
+                context=span.context,
+                parent=span.parent,
+                resource=self._provider.resource,
+                attributes={**span.attributes, **known},
+                kind=span.kind,
+                status=status,
+                start_time=span.start_ns,
+                end_time=max(span.start_ns, _read_ns(at)),
+                instrumentation_scope=self._scope,
+            )
+        )
+
+
+def read_parent(trace: Mapping[str, str]) -> SpanContext | None:
+    """Read the span that a request belongs to; None where it names none that is valid."""
+    found = _TRACEPARENT.match(trace.get("traceparent", ""))
+    if found is None or not (trace_id := int(found[1], 16)) or not (span_id := int(found[2], 16)):
+        return None
+    state = trace.get("tracestate")
+    return SpanContext(
+        trace_id,
+        span_id,
+        is_remote=True,
+        trace_flags=TraceFlags(int(found[3], 16) & TraceFlags.SAMPLED),
+        trace_state=TraceState.from_header([state]) if state else None,
+    )
+
+
+def _write_parent(span: SpanContext) -> str:
+    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
+
+
+def describe_turn(report: TurnEnded) -> Attributes:
+    """Describe a turn that has ended by its attributes; those without a value are left out."""
+    times = report.times
+    known: Attributes = {
+        SpanAttribute.OPERATION_NAME: OPERATION,
+        SpanAttribute.PROVIDER_NAME: _PROVIDER,
+        SpanAttribute.CONVERSATION_ID: report.session_id,
+        SpanAttribute.REQUEST_ID: report.request_id,
+        SpanAttribute.DIALECT: report.dialect,
+        SpanAttribute.TURN_NUMBER: report.number,
+        SpanAttribute.TURN_END: str(report.end),
+        SpanAttribute.INPUT_TOKENS: report.prompt_tokens,
+        SpanAttribute.ENGINE_CALLS: report.engine_calls,
+        SpanAttribute.RENDERING_S: times.rendering_s,
+        SpanAttribute.GATE_S: times.gate_s,
+        SpanAttribute.ENGINE_S: times.engine_s,
+        SpanAttribute.HELD_S: times.held_s,
+        SpanAttribute.RECORDING_S: times.recording_s,
+    }
+    if report.sampled_tokens is not None:
+        known[SpanAttribute.OUTPUT_TOKENS] = report.sampled_tokens
+    if report.turn_id is not None:
+        known |= _describe_record(report)
+    return known
+
+
+def _describe_record(report: TurnEnded) -> Attributes:
+    known: Attributes = {
+        SpanAttribute.TURN_ID: report.turn_id,
+        SpanAttribute.TURN_LABEL: str(report.label),
+        SpanAttribute.TURN_CAUSE: str(report.cause),
+        SpanAttribute.FINISH_REASONS: (str(report.finish_reason),),
+        SpanAttribute.CACHED_TOKENS: report.cached_tokens,
+    }
+    if report.parent is not None:
+        known[SpanAttribute.TURN_PARENT] = report.parent
+    if report.weight_version is not None:
+        known[SpanAttribute.WEIGHT_VERSION] = report.weight_version
+    return known
+
+
+def describe_call(rid: str, url: str) -> Attributes:
+    """Describe an engine call by its attributes."""
+    place = urlsplit(url)
+    known: Attributes = {
+        SpanAttribute.OPERATION_NAME: OPERATION,
+        SpanAttribute.PROVIDER_NAME: _PROVIDER,
+        SpanAttribute.CALL_ID: rid,
+        SpanAttribute.SERVER_ADDRESS: place.hostname or url,
+    }
+    if place.port is not None:
+        known[SpanAttribute.SERVER_PORT] = place.port
+    return known
+
+
+def _read_ns(at: float) -> int:
+    return int(at * 1e9)
