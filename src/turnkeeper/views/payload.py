@@ -116,11 +116,13 @@ def read_payload(file: Path, name: str, *, with_content: bool = True) -> ShownSe
 def _read_paths(samples: Iterable[JsonObject], tensors: Any) -> list[_Path]:
     paths: list[_Path] = []
     for index, sample in enumerate(samples):
-        own, length = sample["metadata"][OWN_KEY], sample["response_length"]
+        own, length, response = sample["metadata"][OWN_KEY], sample["response_length"], sample["response"]
+        if not isinstance(response, str):
+            raise TypeError(f"the response of sample {index} must be a string")
         ids = tensors.get_tensor(f"tokens.{index}")
         paths.append(
             _Path(
-                response=sample["response"],
+                response=response,
                 turns=own["turns"],
                 versions=own["versions"],
                 masked=own["masked"],

@@ -148,7 +148,7 @@ def read_session(session_id: str, metadata: JsonObject, contents: Mapping[int, T
             in_flight=tuple(map(_check_in_flight, _take(own, "in_flight", list, []))),
             closed=_take(own, "closed", str, ""),
             metadata=_take(own, "metadata", dict, {}),
-            accounting=_check_fate(_take(own, "accounting", dict, {})),
+            accounting=_read_fate(_take(own, "accounting", dict, {})),
             dropped_leaves=tuple(_check(leaf, dict) for leaf in _take(own, "dropped_leaves", list, [])),
             mismatches=len(_take(metadata, "tito_session_mismatch", list, [])),
         )
@@ -168,7 +168,7 @@ def _check_order(turns: Sequence[ShownTurn]) -> None:
 def _read_turn(turn: JsonObject, contents: Mapping[int, TurnContent]) -> ShownTurn:
     why: JsonObject = _take(turn, "why", dict, {})
     fate: JsonObject | None = _take(turn, "tokens", dict, None)
-    tokens = {} if fate is None else _check_fate(fate)
+    tokens = {} if fate is None else _read_fate(fate)
     return ShownTurn(
         id=_take(turn, "id", int),
         parent=_take(turn, "parent", int, None),
@@ -185,7 +185,7 @@ def _read_turn(turn: JsonObject, contents: Mapping[int, TurnContent]) -> ShownTu
         cached_tokens=_take(turn, "cached_tokens", int),
         agent=_take(turn, "agent", str, ""),
         model=_take(turn, "model", str, ""),
-        trainable=None if fate is None else tokens.get("trainable", 0),
+        trainable=tokens.get("trainable"),
         masked=tokens.get("masked", {}),
         dropped=tokens.get("dropped", {}),
         times={name: _check(seconds, float) for name, seconds in _take(turn, "times", dict, {}).items()},
@@ -202,14 +202,14 @@ def _check_in_flight(turn: Any) -> JsonObject:
     return checked
 
 
-def _check_fate(fate: JsonObject) -> JsonObject:
-    """Hold the terms of an accounting to counts, and to counts by reason."""
-    for name in ("sampled", "trainable"):
-        _take(fate, name, int, 0)
-    for name in ("masked", "dropped"):
-        for tokens in _take(fate, name, dict, {}).values():
-            _check(tokens, int)
-    return fate
+def _read_fate(fate: JsonObject) -> JsonObject:
+    """Read the terms of an accounting: counts, and counts by reason; what is missing is none."""
+    counts = {name: _take(fate, name, int, 0) for name in ("sampled", "trainable")}
+    by_reason = {
+        name: {reason: _check(tokens, int) for reason, tokens in _take(fate, name, dict, {}).items()}
+        for name in ("masked", "dropped")
+    }
+    return {**fate, **counts, **by_reason}
 
 
 _REQUIRED: Any = object()
