@@ -25,6 +25,7 @@ from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
 from turnkeeper.core import Session, TurnRequest
+from turnkeeper.core import Turn as StoredTurn
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.core.turn import RetryMarks
 from turnkeeper.dialects import CHAT, ParseContext
@@ -43,9 +44,10 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import Renderer, build_renderer
 from turnkeeper.server.base import Dependencies
 from turnkeeper.server.build import ServerParts, join_server
+from turnkeeper.server.store import BuildKeeper
 from turnkeeper.service.service import SessionService
-from turnkeeper.service.sessions import SessionEntry, parse_new_session
-from turnkeeper.service.turns import StoreTurn, Waiter, keep_in_memory
+from turnkeeper.service.sessions import MemoryKeeper, SessionEntry, parse_new_session
+from turnkeeper.service.turns import StoreTurn, Waiter
 from turnkeeper.telemetry import NoTracing, Report, Tracing
 from turnkeeper.testing import ManualClock, settle
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
@@ -259,11 +261,24 @@ def build_request(
     return replace(call.request, wants_text=call.wants_stream, retry=marks, headers=headers or {}, trace=trace or {})
 
 
+class FakeKeeper(MemoryKeeper):
+    """Keeps nothing, and stores turns as a test says."""
+
+    def __init__(self, store_turn: StoreTurn | None) -> None:
+        self._store_turn = store_turn
+
+    async def store_turn(self, entry: SessionEntry, turn: StoredTurn) -> None:
+        """Do what the test says."""
+        if self._store_turn is not None:
+            await self._store_turn(entry, turn)
+
+
 def build_kit(
     *,
     engine: FakeEngine | None = None,
     checkpoint_config: JsonObject | None = None,
-    store_turn: StoreTurn = keep_in_memory,
+    store_turn: StoreTurn | None = None,
+    build_keeper: BuildKeeper | None = None,
     tracing: Tracing | None = None,
     **options: Any,
 ) -> Kit:
@@ -283,6 +298,6 @@ def build_kit(
             readers=[reports.append],
             tracing=tracing or NoTracing(),
         ),
-        store_turn=store_turn,
+        build_keeper=build_keeper or (lambda _: FakeKeeper(store_turn)),
     )
     return Kit(parts=parts, engine=engine, clock=clock, reports=reports)

@@ -167,3 +167,23 @@ class LogFormat(StrEnum):
     """Time, level, name and ``key=value`` pairs."""
     JSON = "json"
     """One JSON object a line, with the same keys."""
+
+
+class Durability(StrEnum):
+    """What a stored turn survives."""
+
+    PROCESS = "process"
+    """The death of the process: the kernel holds what was written, and nothing is ever synced."""
+    SYNC = "sync"
+    """That of the machine as well: each group of writes is on the medium before anyone is told."""
+
+
+class StoredState(StrEnum):
+    """The state of a stored session."""
+
+    OPEN = "open"
+    """The session takes turns, or would, if its server asked for it."""
+    EXPIRED = "expired"
+    """The session was idle for longer than its time to live; its records stay until retention removes them."""
+    DELETED = "deleted"
+    """The session was deleted. Its line stays, so that nothing brings it back; its records may be gone."""

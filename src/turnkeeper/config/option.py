@@ -160,6 +160,8 @@ def _explain(error: ValidationError, value: object) -> str:
 _METAVARS = {
     "hf_checkpoint": "DIR",
     "spill_directory": "DIR",
+    "store": "DIR",
+    "store_keep_s": "AGE",
     "chat_template_path": "FILE",
     "apply_chat_template_kwargs": "JSON",
     "backend_url": "URL",

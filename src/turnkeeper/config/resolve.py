@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from turnkeeper.choices import EngineWire, HistoryKind, OnToolsChange, OnTruncated, PauseMode
 from turnkeeper.config.credentials import build_authorizations, read_keys, split_address
@@ -22,6 +23,7 @@ from turnkeeper.config.schema import (
     ModelSection,
     RoutingSection,
     ServerSection,
+    StoreSection,
     TimeoutsSection,
 )
 from turnkeeper.errors import ArgumentErrors
@@ -39,6 +41,7 @@ class ResolvedConfig:
     timeouts: TimeoutsSection
     limits: LimitsSection
     log: LogSection
+    store: StoreSection
 
     history_kind: HistoryKind
     """How sessions are read unless they say otherwise: linear under v1, tree under v2."""
@@ -66,6 +69,11 @@ class ResolvedConfig:
     origins: Mapping[str, Origin]
     """Where each option's value came from, by attribute."""
 
+    @property
+    def store_folder(self) -> Path | None:
+        """The folder of the store; None where sessions are kept in memory alone."""
+        return None if self.store.store in (None, "none") else Path(self.store.store)
+
     def get_on_tools_change(self, kind: HistoryKind) -> OnToolsChange:
         """Get what a session of this kind does with other tools."""
         return self.on_tools_change or (OnToolsChange.KEEP if kind is HistoryKind.LINEAR else OnToolsChange.FORK)
@@ -89,6 +97,7 @@ def resolve(loaded: Loaded, *, warnings: tuple[str, ...] = ()) -> ResolvedConfig
         timeouts=settings.timeouts,
         limits=settings.limits,
         log=settings.log,
+        store=settings.store,
         history_kind=HistoryKind.TREE if server.use_session_server == "v2" else HistoryKind.LINEAR,
         on_tools_change=history.on_tools_change,
         on_truncated=history.on_truncated,

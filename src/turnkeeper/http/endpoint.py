@@ -16,7 +16,7 @@ from turnkeeper.http.backend import Backend
 from turnkeeper.http.exchange import Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.headers import list_session_keys
-from turnkeeper.ids import parse_session_id
+from turnkeeper.ids import find_key_session, parse_session_id
 from turnkeeper.logs import with_ids
 
 Handle: TypeAlias = Callable[[Exchange], Awaitable[None]]
@@ -43,9 +43,17 @@ class Endpoint:
                 await answer_or_explain(exchange, self._answer, dialect, on_error)
 
     async def _answer(self, exchange: Exchange) -> None:
-        exchange.caller = self.backend.sessions.identify(list_session_keys(exchange.headers))
+        keys = list_session_keys(exchange.headers)
+        await self.backend.sessions.recall(_list_session_ids(exchange, keys))
+        exchange.caller = self.backend.sessions.identify(keys)
         authorize(self.rights[exchange.method], exchange.caller, exchange.path_params.get("session_id"))
         await self.handle(exchange)
+
+
+def _list_session_ids(exchange: Exchange, keys: Iterable[str]) -> list[str]:
+    """List the sessions that a request may be about: that of its path, those of its keys, and ids sent as keys."""
+    named = [exchange.path_params["session_id"]] if "session_id" in exchange.path_params else []
+    return named + [find_key_session(key) or key for key in keys]
 
 
 def list_rights(methods: Iterable[str], path: str) -> dict[str, Right]:

@@ -15,6 +15,7 @@ from turnkeeper.http.bodies import parse_forward, parse_pause_request, parse_sam
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.queries import parse_session_flags, parse_session_query
 from turnkeeper.http.reading import read_control_object, receive_turn_body
+from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.metrics.metrics import CONTENT_TYPE
 from turnkeeper.passthrough import find_passage
@@ -35,6 +36,7 @@ class Routes:
         """Answer ``POST /sessions``."""
         new = parse_new_session(await self._read_object(exchange))
         created = self._sessions.create(new)
+        await self._sessions.settle(created.id)
         await _send_json(exchange, {"session_id": created.id} | ({"key": created.key} if created.key else {}))
 
     async def list_sessions(self, exchange: Exchange) -> None:
@@ -59,7 +61,9 @@ class Routes:
 
     async def delete_session(self, exchange: Exchange) -> None:
         """Answer ``DELETE /sessions/{id}``."""
-        self._sessions.delete(exchange.path_params["session_id"])
+        session_id = exchange.path_params["session_id"]
+        self._sessions.delete(session_id)
+        await self._sessions.settle(SessionId(session_id))
         await exchange.respond(204)
 
     async def collect_samples(self, exchange: Exchange) -> None:

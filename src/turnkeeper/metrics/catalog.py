@@ -138,6 +138,7 @@ TASKS = (
     "memory_relief",
     "reconnect_grace",
     "session_sweep",
+    "store_retention",
     "tokenizer",
     "turn_delays",
     "turns",

@@ -60,6 +60,7 @@ def view_session(
     *,
     mismatches: Mapping[TurnId, Sequence[JsonObject]] | None = None,
     noncanonical: Mapping[TurnId, int] | None = None,
+    unknown: Collection[TurnId] = (),
     with_messages: bool = False,
     train_models: Collection[str] = (),
     is_evaluation: bool = False,
@@ -70,6 +71,7 @@ def view_session(
         session: only read.
         mismatches: by leaf, where they were computed.
         noncanonical: by turn, the place of the first id that is not canonical, as far as turns were looked at.
+        unknown: turns of which nobody knows whether their reply was delivered; they count as delivered.
         with_messages: True when samples are to carry their messages (``save_debug_trajectory_data``).
         train_models: the models that are trained, by the names that agents ask for; empty for all.
         is_evaluation: True when the session was opened for an evaluation.
@@ -85,7 +87,9 @@ def view_session(
         askings=tuple(forest.asking(turn.id) for turn in turns),
         leaves=leaves,
         rewritten={turn.id: kinds for turn in turns if (kinds := tuple(map(str, forest.rewritten(turn.id))))},
-        undelivered=frozenset(turn.id for turn in turns if not session.is_delivered(turn.id)),
+        undelivered=frozenset(
+            turn.id for turn in turns if not session.is_delivered(turn.id) and turn.id not in unknown
+        ),
         untrained=untrained,
         mismatches=mismatches or {},
         noncanonical=noncanonical or {},

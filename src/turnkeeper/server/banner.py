@@ -36,7 +36,7 @@ def describe_start(config: ResolvedConfig, url: str) -> LogEvent:
         routing_replay=_describe_replay(config),
         pause_mode=str(config.engine.pause_generation_mode),
         on_abort=str(config.engine.on_abort),
-        store="memory",
+        store=str(config.store_folder or "memory"),
         keys=bool(config.server.api_key),
         options=list_changed(config),
     )

@@ -32,6 +32,7 @@ from turnkeeper.server.engines import (
 )
 from turnkeeper.server.gauges import register_gauges
 from turnkeeper.server.options import build_collect_options, build_http_options, build_matcher
+from turnkeeper.server.store import BuildKeeper, keep_in_memory, open_store
 from turnkeeper.service.control import EngineControl
 from turnkeeper.service.encoding import EncoderSelector, LoadEncoder, find_loader
 from turnkeeper.service.health import Health
@@ -44,12 +45,14 @@ from turnkeeper.service.sessions import (
     MemoryAccount,
     MemoryLimiter,
     Registry,
+    SessionEntry,
     SessionFactory,
+    SessionKeeper,
     SessionReader,
     close_session,
 )
 from turnkeeper.service.sessions.closing import EXPIRED
-from turnkeeper.service.turns import DelayWatch, StoreTurn, TurnService, keep_in_memory
+from turnkeeper.service.turns import DelayWatch, StoreTurn, TurnService
 from turnkeeper.telemetry import Tracing
 from turnkeeper.tracing import build_tracing
 
@@ -86,6 +89,7 @@ def build_parts(config: ResolvedConfig, *, dependencies: Dependencies | None = N
         ConfigError: the checkpoint folder, a hook, the matcher or the tokenizer that is asked for cannot work; the
             message names the option.
     """
+    dependencies = dependencies or Dependencies.real(_build_tracing(config))
     checkpoint = load_checkpoint(config)
     load_encoder = find_loader(config.model.tokenizer_backend, checkpoint.tokenizer_json)
     renderer = build_renderer(
@@ -103,8 +107,9 @@ def build_parts(config: ResolvedConfig, *, dependencies: Dependencies | None = N
         client=client,
         connect=lambda wrap: build_engine(config, client, build_parser(renderer), wrap=wrap),
         check=partial(check_engine, config, client, build_requirements(config, checkpoint.config)),
-        dependencies=dependencies or Dependencies.real(_build_tracing(config)),
+        dependencies=dependencies,
         load_encoder=load_encoder,
+        build_keeper=open_store(config, checkpoint, dependencies.clock, dependencies.token_bytes),
     )
 
 
@@ -122,7 +127,7 @@ def join_server(
     dependencies: Dependencies,
     check: CheckRoute | None = None,
     load_encoder: LoadEncoder | None = None,
-    store_turn: StoreTurn = keep_in_memory,
+    build_keeper: BuildKeeper = keep_in_memory,
 ) -> ServerParts:
     """Join the parts of a server.
 
@@ -135,14 +140,14 @@ def join_server(
         dependencies: the clock, the randomness and the readers of reports.
         check: checks the route to an engine; None checks none.
         load_encoder: loads the fast tokenizer; None keeps the renderer's.
-        store_turn: makes a turn durable before it becomes visible.
+        build_keeper: makes what keeps sessions beyond the process.
 
     Raises:
         ConfigError: a hook, the matcher or the tokenizer that is asked for cannot work.
     """
     base = build_base(config, renderer, checkpoint_config, dependencies, load_encoder)
     engines = _join_engines(base, client, connect, check)
-    sessions = _join_sessions(base, engines, store_turn)
+    sessions = _join_sessions(base, engines, build_keeper)
     register_gauges(
         base.metrics,
         config=config,
@@ -185,6 +190,7 @@ class _Sessions:
     memory: MemoryLimiter
     turns: TurnService
     service: SessionService
+    keeper: SessionKeeper
 
 
 def _join_engines(base: BaseParts, client: EngineClient, connect: Connect, check: CheckRoute | None) -> _Engines:
@@ -228,17 +234,36 @@ def _ignore(_: object) -> None:
     """Take the statuses where no route is checked."""
 
 
-def _join_sessions(base: BaseParts, engines: _Engines, store_turn: StoreTurn) -> _Sessions:
+def _join_sessions(base: BaseParts, engines: _Engines, build_keeper: BuildKeeper) -> _Sessions:
+    matcher = build_matcher(base.config, base.renderer)
+    keeper = build_keeper(matcher)
     memory = _build_memory(base)
+
+    def expire(entry: SessionEntry) -> None:
+        close_session(entry, EXPIRED, base.metrics)
+        keeper.expire(entry.id, at=base.clock.unix())
+
     registry = Registry(
         max_sessions=base.config.limits.max_sessions,
         tombstone_ttl_s=TOMBSTONE_TTL_S,
         token_bytes=base.token_bytes,
-        on_expire=lambda entry: close_session(entry, EXPIRED, base.metrics),
+        on_expire=expire,
+        find_state=keeper.find_state,
     )
-    turns = _build_turns(base, engines, store_turn)
-    service = _build_service(base, registry, memory, turns, engines.calls)
-    return _Sessions(registry=registry, memory=memory, turns=turns, service=service)
+    factory = SessionFactory(
+        config=base.config,
+        registry=registry,
+        memory=memory,
+        drain=base.drain,
+        matcher=matcher,
+        event_stream=EventStream([lambda _, event: base.metrics.record(event), keeper.note]),
+        reports=base.reports,
+        clock=base.clock,
+        keeper=keeper,
+    )
+    turns = _build_turns(base, engines, keeper.store_turn)
+    service = _build_service(base, registry, memory, turns, factory, keeper, engines.calls)
+    return _Sessions(registry=registry, memory=memory, turns=turns, service=service, keeper=keeper)
 
 
 def _build_memory(base: BaseParts) -> MemoryLimiter:
@@ -279,19 +304,15 @@ def _build_turns(base: BaseParts, engines: _Engines, store_turn: StoreTurn) -> T
 
 
 def _build_service(
-    base: BaseParts, registry: Registry, memory: MemoryLimiter, turns: TurnService, calls: EngineCalls
+    base: BaseParts,
+    registry: Registry,
+    memory: MemoryLimiter,
+    turns: TurnService,
+    factory: SessionFactory,
+    keeper: SessionKeeper,
+    calls: EngineCalls,
 ) -> SessionService:
     config, metrics = base.config, base.metrics
-    factory = SessionFactory(
-        config=config,
-        registry=registry,
-        memory=memory,
-        drain=base.drain,
-        matcher=build_matcher(config, base.renderer),
-        event_stream=EventStream([lambda _, event: metrics.record(event)]),
-        reports=base.reports,
-        clock=base.clock,
-    )
     return SessionService(
         registry=registry,
         factory=factory,
@@ -303,10 +324,11 @@ def _build_service(
             find_engine=calls.find_url,
         ),
         memory=memory,
-        keys=KeyRing(config.server.api_key, base.token_bytes),
+        keys=KeyRing(config.server.api_key, base.token_bytes, hash_key=keeper.hash_key),
         gate=base.gate,
         metrics=metrics,
         clock=base.clock,
+        keeper=keeper,
         auto_create=config.server.auto_create_sessions,
     )
 
@@ -320,6 +342,7 @@ def _build_backend(base: BaseParts, engines: _Engines, sessions: _Sessions) -> B
         supervisor=base.supervisor,
         encoders=base.encoders,
         drain=base.drain,
+        keeper=sessions.keeper,
     )
     return Backend(
         sessions=sessions.service,
@@ -361,6 +384,7 @@ def _build_lifecycle(base: BaseParts, engines: _Engines, sessions: _Sessions) ->
         "turn_delays": delays.run,
         "loop_delay": partial(measure_loop_delay, base.clock, base.metrics),
         "tokenizer": base.encoders.run,
+        "store_retention": sessions.keeper.run,
     }
     return Lifecycle(
         supervisor=base.supervisor,
@@ -368,10 +392,12 @@ def _build_lifecycle(base: BaseParts, engines: _Engines, sessions: _Sessions) ->
         requests=base.requests,
         drain=base.drain,
         drain_timeout_s=base.config.timeouts.drain_timeout_s,
+        outlive=base.config.store_folder is not None,
         loops=loops,
         closers=(
             sessions.service.close,
             sessions.turns.close,
+            sessions.keeper.close,
             engines.monitor.close,
             sessions.memory.settle,
             engines.engine.close,

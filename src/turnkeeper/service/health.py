@@ -16,6 +16,7 @@ from turnkeeper.fleet.route import RouteChecker
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.drain import Drain
 from turnkeeper.service.encoding import EncoderSelector
+from turnkeeper.service.sessions import SessionKeeper
 from turnkeeper.service.supervisor import Supervisor
 
 OPEN_HEALTH = ("status", "session_server_instance_id", "engine")
@@ -67,6 +68,7 @@ class Health:
     """Owns the background tasks."""
     encoders: EncoderSelector
     drain: Drain
+    keeper: SessionKeeper
 
     @property
     def is_draining(self) -> bool:
@@ -108,6 +110,7 @@ class Health:
             ],
             "tasks": self.supervisor.describe(),
             "tokenizer": str(self.encoders.serving),
+            "store": self.keeper.describe(),
         }
         return whole if is_admin else {name: whole[name] for name in OPEN_HEALTH}
 

@@ -1,6 +1,7 @@
 """The life of a server's parts: background loops from the start on, the drain, and the end."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from turnkeeper.clock import Clock
@@ -29,6 +30,7 @@ class Lifecycle:
         requests: RequestsInFlight,
         drain: Drain,
         drain_timeout_s: float,
+        outlive: bool = False,
         loops: Mapping[str, Loop],
         closers: Sequence[Callable[[], Awaitable[object]]],
     ) -> None:
@@ -40,6 +42,7 @@ class Lifecycle:
             requests: what a drain waits for as well.
             drain: the state of the drain.
             drain_timeout_s: the longest that a drain takes.
+            outlive: True where sessions outlive the process, so that a drain does not wait for their collects.
             loops: what runs in the background, by the name that health shows, in the order in which it starts.
             closers: what is called at the end, one behind the other.
         """
@@ -48,6 +51,7 @@ class Lifecycle:
         self._requests = requests
         self._drain = drain
         self._drain_timeout_s = drain_timeout_s
+        self._outlive = outlive
         self._loops = loops
         self._closers = closers
 
@@ -59,10 +63,11 @@ class Lifecycle:
     async def drain(self) -> None:
         """Take no new sessions and turns; wait until nothing is left to answer and to collect, or the time is up."""
         registry = self._registry
+        count_held = partial(registry.count_held, outlive=self._outlive)
         await self._drain.run(
             timeout_s=self._drain_timeout_s,
-            is_over=lambda: not len(self._requests) and not registry.count_held(),
-            describe=lambda: f"{registry.count_held()} sessions and {registry.count_turns()} turns in flight",
+            is_over=lambda: not len(self._requests) and not count_held(),
+            describe=lambda: f"{count_held()} sessions and {registry.count_turns()} turns in flight",
         )
 
     def end_turns(self) -> None:

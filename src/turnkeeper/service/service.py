@@ -4,6 +4,7 @@ Composes the registry, the turns and the samples. Sessions are pure and live in 
 lock, and nothing is held while an engine works. Heavy reading runs in threads over values that never change.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -11,12 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from turnkeeper.access import Caller, Grant
+from turnkeeper.choices import StoredState
 from turnkeeper.clock import Clock
 from turnkeeper.core import Ledger, Query, TurnRequest
 from turnkeeper.dialects.known_body import KnownBody
 from turnkeeper.dialects.repetition import KnownRequest
+from turnkeeper.errors import StoreWriteError
 from turnkeeper.generation import Gate
-from turnkeeper.ids import SessionId
+from turnkeeper.ids import SessionId, parse_session_id
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.logs import LogEvent
 from turnkeeper.metrics import Metrics
@@ -33,7 +36,8 @@ from turnkeeper.service.sessions import (
     SessionReader,
     close_session,
 )
-from turnkeeper.service.sessions.closing import DELETED, FIRST_TURN_REFUSED, SERVER_STOPS
+from turnkeeper.service.sessions.closing import DELETED, FIRST_TURN_REFUSED, NOT_STORED, SERVER_STOPS
+from turnkeeper.service.sessions.keeping import SessionKeeper
 from turnkeeper.service.turns import TurnService, Waiter
 from turnkeeper.telemetry import SamplesCollected
 
@@ -69,6 +73,7 @@ class SessionService:
         gate: Gate,
         metrics: Metrics,
         clock: Clock,
+        keeper: SessionKeeper,
         auto_create: bool,
     ) -> None:
         """Serve the sessions of a registry.
@@ -83,6 +88,7 @@ class SessionService:
             gate: ends every turn in flight.
             metrics: counts what is collected and what ends.
             clock: the time by which sessions expire.
+            keeper: keeps sessions beyond the process.
             auto_create: whether a turn opens the session that its path names.
         """
         self._registry = registry
@@ -94,9 +100,50 @@ class SessionService:
         self._gate = gate
         self._metrics = metrics
         self._clock = clock
+        self._keeper = keeper
         self._auto_create = auto_create
+        self._recalls: dict[SessionId, asyncio.Lock] = {}
 
     # Sessions.
+
+    async def recall(self, texts: Iterable[str]) -> None:
+        """Take the sessions of these ids out of the store, where they are there and not in memory.
+
+        Raises:
+            StoreRecordError: the records of a session cannot be read.
+        """
+        for text in texts:
+            session_id = parse_session_id(text)
+            if session_id is not None and self._is_stored_only(session_id):
+                await self._recall(session_id)
+
+    def _is_stored_only(self, session_id: SessionId) -> bool:
+        is_open = self._keeper.find_state(session_id) is StoredState.OPEN
+        return is_open and self._registry.find(session_id, self._clock.now()) is None
+
+    async def _recall(self, session_id: SessionId) -> None:
+        lock = self._recalls.setdefault(session_id, asyncio.Lock())
+        try:
+            async with lock:  # a session is loaded once, however many requests ask for it
+                if self._is_stored_only(session_id) and (kept := await self._keeper.load(session_id)) is not None:
+                    self._factory.restore(session_id, kept)
+        finally:
+            self._recalls.pop(session_id, None)
+
+    async def settle(self, session_id: SessionId) -> None:
+        """Wait until the opening or the end of a session is stored, where sessions are stored.
+
+        Raises:
+            StoreWriteError: it cannot be stored; a session whose opening is not stored is gone.
+        """
+        try:
+            await self._keeper.settle(session_id)
+        except StoreWriteError:
+            entry = self._registry.find(session_id, self._clock.now())
+            if entry is not None:
+                self._registry.discard(entry)
+                close_session(entry, NOT_STORED, self._metrics)
+            raise
 
     def create(self, new: NewSession) -> CreatedSession:
         """Open a session.
@@ -210,6 +257,7 @@ class SessionService:
         entry = self._registry.get(session_id, now)
         self._registry.remove(entry, now)
         close_session(entry, DELETED, self._metrics)
+        self._keeper.delete(entry.id, at=self._clock.unix())
 
     # Turns.
 
@@ -232,6 +280,7 @@ class SessionService:
             self._factory.open(unused, NewSession())
         try:
             with self.use(session_id) as entry:
+                await self.settle(entry.id)
                 return await self._turns.begin(entry, request, response_id, query, body)
         except Exception:
             if unused is not None:
@@ -244,6 +293,7 @@ class SessionService:
         if entry is not None and entry.is_idle and not len(entry.session.forest):
             self._registry.discard(entry)
             close_session(entry, FIRST_TURN_REFUSED, self._metrics)
+            self._keeper.delete(entry.id, at=self._clock.unix())
 
     async def count_tokens(self, session_id: str, request: TurnRequest, query: Query | None = None) -> int:
         """Count the tokens that the prompt of a turn would have, without changing the session.

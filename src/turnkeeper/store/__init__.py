@@ -4,15 +4,14 @@ An event becomes a record of bytes (``codec``, by the table in ``schema``); reco
 to one file a session. ``SessionStore`` is the slot of one server process, ``SlotReader`` reads a slot beside it.
 """
 
+from turnkeeper.choices import Durability, StoredState
 from turnkeeper.store.codec import SessionDecoder, SessionEncoder, StoredEvent
-from turnkeeper.store.database import Durability
 from turnkeeper.store.folder import StoreManifest
 from turnkeeper.store.opening import SessionOpening
 from turnkeeper.store.payload import Channel, PayloadPlace
 from turnkeeper.store.reading import LoadedSession, RowReading, SlotReader, StoredLine, StoredReceipt
 from turnkeeper.store.retention import RetentionRules, choose_removals
 from turnkeeper.store.slot import SessionStore, StoredSession, StoreRules
-from turnkeeper.store.tables import StoredState
 
 __all__ = [
     "Channel",

@@ -8,7 +8,6 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from time import time
 from typing import Any
@@ -18,6 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from turnkeeper.choices import Durability
 from turnkeeper.errors import ConfigError, StoreWriteError
 from turnkeeper.store.folder import ROWS
 from turnkeeper.store.tables import FACTS, METADATA
@@ -31,15 +31,6 @@ SQLITE_VERSION = sqlite3.sqlite_version
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PAGE_BYTES = 8192
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
-class Durability(StrEnum):
-    """What a stored turn survives."""
-
-    PROCESS = "process"
-    """The death of the process: the kernel holds what was written, and nothing is ever synced."""
-    SYNC = "sync"
-    """That of the machine as well: each group of writes is on the medium before anyone is told."""
 
 
 def open_database(folder: Path, durability: Durability) -> tuple[Connection, str]:

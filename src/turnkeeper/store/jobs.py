@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
+from turnkeeper.choices import StoredState
 from turnkeeper.ids import SessionId
 from turnkeeper.store.codec import StoredEvent
 from turnkeeper.store.database import get_driver
@@ -19,7 +20,7 @@ from turnkeeper.store.faults import CrashPoint, Reach
 from turnkeeper.store.opening import SessionOpening
 from turnkeeper.store.payload import pack_places
 from turnkeeper.store.rowfile import RowFiles
-from turnkeeper.store.tables import EVENTS, INSERT_EVENT, RECEIPTS, SESSIONS, SET_ASIDE, UPDATE_TAIL, StoredState
+from turnkeeper.store.tables import EVENTS, INSERT_EVENT, RECEIPTS, SESSIONS, SET_ASIDE, UPDATE_TAIL
 from turnkeeper.store.tail import PlacedEvent, SessionTail
 
 

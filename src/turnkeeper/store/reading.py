@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, select
 
+from turnkeeper.choices import StoredState
 from turnkeeper.core.event import Event, TurnCommitted
 from turnkeeper.errors import SessionNotFoundError, StoreRecordError
 from turnkeeper.ids import SessionId
@@ -23,7 +24,7 @@ from turnkeeper.store.codec import SessionDecoder
 from turnkeeper.store.opening import SessionOpening
 from turnkeeper.store.payload import Channel, PayloadPlace, unpack_places
 from turnkeeper.store.rowfile import RowFiles, StoredRows
-from turnkeeper.store.tables import EVENTS, RECEIPTS, SESSIONS, StoredState
+from turnkeeper.store.tables import EVENTS, RECEIPTS, SESSIONS
 from turnkeeper.store.tail import Tail
 
 

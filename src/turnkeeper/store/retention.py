@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from turnkeeper.choices import StoredState
 from turnkeeper.ids import SessionId
 from turnkeeper.store.reading import StoredLine
-from turnkeeper.store.tables import StoredState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

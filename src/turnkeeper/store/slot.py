@@ -8,17 +8,19 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
 
+from turnkeeper.choices import Durability, StoredState
 from turnkeeper.core.event import Event, TurnCommitted
 from turnkeeper.errors import StoreFullError
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.routing import ReadRows
-from turnkeeper.store.database import DATABASE, SQLITE_VERSION, Durability, open_database, open_reader
+from turnkeeper.store.database import DATABASE, SQLITE_VERSION, open_database, open_reader
 from turnkeeper.store.faults import Reach, go_on
 from turnkeeper.store.folder import ROWS, SlotLock, StoreManifest, find_slot, open_manifest
 from turnkeeper.store.jobs import Acknowledge, AddReceipt, AppendEvents, EndSession, ForgetTombstones, Job, SetAside
@@ -27,7 +29,6 @@ from turnkeeper.store.payload import PayloadPlace
 from turnkeeper.store.reading import LoadedSession, RowReading, SlotReader, StoredLine
 from turnkeeper.store.retention import RetentionRules, choose_removals
 from turnkeeper.store.rowfile import RowFiles, StoredRows
-from turnkeeper.store.tables import StoredState
 from turnkeeper.store.tail import SessionTail, Tail
 from turnkeeper.store.writer import SlotWriter
 
@@ -198,11 +199,29 @@ class SessionStore:
         Raises:
             StoreWriteError: it could not be stored, and there is no session.
         """
+        stored, opened = self.begin_session(session_id, opening)
+        await opened
+        return stored
+
+    def begin_session(
+        self, session_id: SessionId, opening: SessionOpening
+    ) -> tuple[StoredSession, asyncio.Future[Any]]:
+        """Begin to store the opening of a session; whatever is stored for the session from now on stands behind it.
+
+        Returns:
+            The session, and the write of its opening: where that fails with a ``StoreWriteError``, there is no session.
+        """
         tail = SessionTail(session_id, self._next_number, Tail(changed_at=opening.at))
         self._next_number += 1
-        await self.submit(AppendEvents(tail, [opening]))
+        opened = self._begin(AppendEvents(tail, [opening]))
+        opened.add_done_callback(partial(self._note_opened, session_id))
         self._states[session_id] = StoredState.OPEN
-        return self._hold(StoredSession(self, tail))
+        return self._hold(StoredSession(self, tail)), opened
+
+    def _note_opened(self, session_id: SessionId, opened: asyncio.Future[Any]) -> None:
+        if opened.cancelled() or opened.exception() is not None:  # there is no such session
+            self._states.pop(session_id, None)
+            self._writing.pop(session_id, None)
 
     async def load(
         self, session_id: SessionId, rows: RowReading = RowReading.STORED
@@ -233,11 +252,27 @@ class SessionStore:
 
     async def expire(self, session_id: SessionId, at: float) -> None:
         """Close a session; its records stay."""
-        await self._end(session_id, StoredState.EXPIRED, at, keeps_records=True)
+        await self.begin_expiry(session_id, at)
+
+    def begin_expiry(self, session_id: SessionId, at: float) -> asyncio.Future[Any]:
+        """Begin to close a session, and return the write; an expiry that is lost happens again."""
+        write = self._begin(self._build_end(session_id, StoredState.EXPIRED, at, keeps_records=True))
+        self._note_end(session_id, StoredState.EXPIRED)
+        return write
 
     async def delete(self, session_id: SessionId, at: float, *, keeps_records: bool = False) -> None:
         """Delete a session for good: its id stays, its records go unless they are to be kept."""
-        await self._end(session_id, StoredState.DELETED, at, keeps_records=keeps_records)
+        await self.begin_deletion(session_id, at, keeps_records=keeps_records)
+
+    def begin_deletion(self, session_id: SessionId, at: float, *, keeps_records: bool = False) -> asyncio.Future[Any]:
+        """Begin to delete a session for good: its id stays, its records go unless they are to be kept.
+
+        Returns:
+            The write; it fails with a ``StoreWriteError``.
+        """
+        write = self._begin(self._build_end(session_id, StoredState.DELETED, at, keeps_records=keeps_records))
+        self._note_end(session_id, StoredState.DELETED)
+        return write
 
     # Receipts.
 
@@ -317,18 +352,22 @@ class SessionStore:
 
     async def submit(self, job: Job) -> Any:
         """Have a job stored, and wait for its result."""
+        return await self._begin(job)
+
+    def _begin(self, job: Job) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.writer.submit(job, future)
-        return await future
+        return future
 
     def submit_later(self, job: Job) -> None:
         """Have a job stored that nobody waits for."""
         self.writer.submit(job)
 
-    async def _end(self, session_id: SessionId, state: StoredState, at: float, *, keeps_records: bool) -> None:
+    def _build_end(self, session_id: SessionId, state: StoredState, at: float, *, keeps_records: bool) -> EndSession:
         held = self._writing.get(session_id)
-        tail = None if held is None else held.tail
-        await self.submit(EndSession(session_id, state, at, tail=tail, keeps_records=keeps_records))
+        return EndSession(session_id, state, at, tail=None if held is None else held.tail, keeps_records=keeps_records)
+
+    def _note_end(self, session_id: SessionId, state: StoredState) -> None:
         self._states[session_id] = state
         self._writing.pop(session_id, None)
 

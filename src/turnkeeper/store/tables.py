@@ -1,7 +1,5 @@
 """The tables of a slot's database, and the statements of the hot path, compiled once."""
 
-from enum import StrEnum
-
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -17,18 +15,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.expression import Executable
-
-
-class StoredState(StrEnum):
-    """The state of a stored session."""
-
-    OPEN = "open"
-    """The session takes turns, or would, if its server asked for it."""
-    EXPIRED = "expired"
-    """The session was idle for longer than its time to live; its records stay until retention removes them."""
-    DELETED = "deleted"
-    """The session was deleted. Its line stays, so that nothing brings it back; its records may be gone."""
-
 
 METADATA = MetaData()
 

@@ -20,8 +20,9 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from turnkeeper.choices import Durability
 from turnkeeper.errors import SessionClosedError
-from turnkeeper.store.database import Durability, explain_failure, get_driver, write_facts
+from turnkeeper.store.database import explain_failure, get_driver, write_facts
 from turnkeeper.store.faults import CrashPoint, Reach, go_on
 from turnkeeper.store.jobs import Job
 from turnkeeper.store.rowfile import RowFiles

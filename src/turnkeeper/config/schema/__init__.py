@@ -13,6 +13,7 @@ from turnkeeper.config.schema.log import LogSection
 from turnkeeper.config.schema.model import EngineSection, ModelSection
 from turnkeeper.config.schema.section import ForTests, SettingsSection
 from turnkeeper.config.schema.server import LimitsSection, ServerSection, TimeoutsSection
+from turnkeeper.config.schema.store import StoreSection
 from turnkeeper.config.schema.trainer import TrainerSection
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "ServerSection",
     "Settings",
     "SettingsSection",
+    "StoreSection",
     "TimeoutsSection",
     "TrainerSection",
 ]
@@ -44,4 +46,5 @@ class Settings(BaseModel):
     timeouts: TimeoutsSection = TimeoutsSection()
     limits: LimitsSection = LimitsSection()
     log: LogSection = LogSection()
+    store: StoreSection = StoreSection()
     trainer: TrainerSection = TrainerSection()

@@ -44,6 +44,20 @@ def _parse_version(value: Any) -> Any:
     return value
 
 
+_AGE_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _parse_age(value: Any) -> Any:
+    if isinstance(value, str) and (unit := _AGE_UNITS_S.get(value[-1:])) is not None:
+        try:
+            return float(value[:-1]) * unit
+        except ValueError as error:
+            raise ValueError("not a number with s, m, h or d behind it") from error
+    return value
+
+
+Age = Annotated[float, BeforeValidator(_parse_age), Field(gt=0, allow_inf_nan=False)]
+"""A duration in seconds, or with ``m``, ``h`` or ``d`` behind it in minutes, hours or days."""
 Duration = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Grace = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]

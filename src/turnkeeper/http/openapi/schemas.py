@@ -6,7 +6,7 @@ modes of a pause, the codes of errors. The rest is written here, and tests compa
 
 from collections.abc import Iterable, Mapping
 
-from turnkeeper.choices import HistoryKind, PauseMode
+from turnkeeper.choices import Durability, HistoryKind, PauseMode
 from turnkeeper.core import FinishReason, Label
 from turnkeeper.engines.engine import EngineState
 from turnkeeper.errors import ConfigError, TurnkeeperError
@@ -74,6 +74,21 @@ _ENGINE = build_object(
         "wire": {"enum": ["chat", "generate", None]},
         "route": {"enum": ["unchecked", "sound", "unfit"]},
         "error": allow_null(TEXT),
+    },
+)
+_STORE = build_object(
+    "The store of sessions; null where they are kept in memory.",
+    {
+        "sqlite": TEXT,
+        "durability": {"enum": [*map(str, Durability)]},
+        "row_durability": {"enum": [*map(str, Durability)]},
+        "sessions": COUNT,
+        "used_bytes": COUNT,
+        "failure": TEXT,
+        "failed_writes": COUNT,
+        "moved_aside": TEXT,
+        "torn_sessions": COUNT,
+        "skipped_records": COUNT,
     },
 )
 _TASK = build_object(
@@ -259,8 +274,9 @@ SCHEMAS: Mapping[str, JsonObject] = {
             "problems": build_list(TEXT),
             "tasks": {"type": "object", "additionalProperties": _TASK},
             "tokenizer": TEXT,
+            "store": allow_null(_STORE),
         },
-        optional=("engines", "problems", "tasks", "tokenizer"),
+        optional=("engines", "problems", "tasks", "tokenizer", "store"),
     ),
     "Readiness": build_object(
         "Whether a turn that is sent now can be served.",

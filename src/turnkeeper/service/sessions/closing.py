@@ -17,6 +17,9 @@ DELETED = "deleted"
 FIRST_TURN_REFUSED = "its first turn was refused"
 """Why a session ended that a turn had opened, and that turn was refused."""
 
+NOT_STORED = "its opening could not be stored"
+"""Why a session ended that the store could not take."""
+
 SERVER_STOPS = "the server is stopping"
 """Why a session ended that was still there when the process ended."""
 

@@ -86,6 +86,8 @@ class SessionEntry:
     """The turn of each reply, by the id under which the reply was delivered."""
     lost: set[TurnId] = field(default_factory=set[TurnId])
     """Turns whose reply was cut off on its way and never delivered since."""
+    unknown: set[TurnId] = field(default_factory=set[TurnId])
+    """Turns of an earlier process of which nobody knows whether their reply was delivered."""
     mismatches: dict[TurnId, list[JsonObject] | None] = field(default_factory=dict[TurnId, list[JsonObject] | None])
     """The mismatches of each compared path, by the last turn of the path; None where a path cannot be compared."""
     noncanonical: dict[TurnId, int] = field(default_factory=dict[TurnId, int])
@@ -191,6 +193,7 @@ class SessionEntry:
         self.touch()
         if was_written:
             self.lost.discard(turn_id)
+            self.unknown.discard(turn_id)
             self.session.mark_delivered(turn_id, at=self.clock.unix())
             self.publish()
         elif not self.session.is_delivered(turn_id):

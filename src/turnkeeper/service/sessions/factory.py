@@ -1,5 +1,6 @@
 """Makes sessions: with the server's options where whoever creates one chooses nothing, and only while there is room."""
 
+from turnkeeper.access import Grant
 from turnkeeper.choices import HistoryKind, OnTruncated
 from turnkeeper.clock import Clock
 from turnkeeper.config.resolve import ResolvedConfig
@@ -9,6 +10,7 @@ from turnkeeper.matching import Matcher
 from turnkeeper.service.drain import Drain
 from turnkeeper.service.sessions.entry import SessionEntry
 from turnkeeper.service.sessions.events import EventStream
+from turnkeeper.service.sessions.keeping import KeptSession, SessionKeeper
 from turnkeeper.service.sessions.keys import KeptKey
 from turnkeeper.service.sessions.memory import MemoryLimiter
 from turnkeeper.service.sessions.registry import Registry
@@ -30,6 +32,7 @@ class SessionFactory:
         event_stream: EventStream,
         reports: ReportStream,
         clock: Clock,
+        keeper: SessionKeeper,
     ) -> None:
         self._config = config
         self._registry = registry
@@ -39,6 +42,7 @@ class SessionFactory:
         self._event_stream = event_stream
         self._reports = reports
         self._clock = clock
+        self._keeper = keeper
 
     def check_room(self) -> None:
         """Refuse another session while the server drains, memory is short or there are enough sessions.
@@ -46,20 +50,23 @@ class SessionFactory:
         Raises:
             ServerDrainingError: the server is stopping.
             CapacityError: a limit is reached; the error names the limit.
+            StoreFullError: the store has all the bytes that it may have.
         """
         self._drain.check("sessions")
         self._memory.check_room()
+        self._keeper.check_room()
         self._registry.check_room(self._clock.now())
 
     def open(self, session_id: SessionId, new: NewSession, *, key: KeptKey | None = None) -> SessionEntry:
         """Open a session under an id that no session has; ``check_room`` comes first."""
+        session = self.build_session(new)
         entry = SessionEntry(
             id=session_id,
-            session=self.build_session(new),
+            session=session,
             settings=new,
             clock=self._clock,
             event_stream=self._event_stream,
-            created_at=self._clock.unix(),
+            created_at=session.events[0].at,
             used_at=self._clock.now(),
             ttl_s=new.ttl_s or self._config.limits.session_ttl_s,
             memory=self._memory.account,
@@ -68,9 +75,36 @@ class SessionFactory:
             limit_tokens=self.choose_limit(new),
         )
         self._registry.add(entry)
+        self._keeper.open(entry)
         entry.publish()
         history = str(new.history or self._config.history_kind)
         self._reports.publish(SessionBegan(at=entry.created_at, session_id=session_id, history=history))
+        return entry
+
+    def restore(self, session_id: SessionId, kept: KeptSession) -> SessionEntry:
+        """Take in a session that a store has kept; the time without a process counts as time without a request."""
+        idle_s = max(0.0, self._clock.unix() - kept.changed_at)
+        entry = SessionEntry(
+            id=session_id,
+            session=kept.session,
+            settings=kept.settings,
+            clock=self._clock,
+            event_stream=self._event_stream,
+            created_at=kept.opened_at,
+            used_at=self._clock.now() - idle_s,
+            ttl_s=kept.ttl_s,
+            memory=self._memory.account,
+            reports=self._reports,
+            key=None
+            if kept.key_hash is None
+            else KeptKey(hash=kept.key_hash, grant=Grant(session_id=session_id, scopes=kept.settings.granted)),
+            limit_tokens=kept.limit_tokens,
+            unknown=set(kept.undelivered),
+            published=len(kept.session.events),
+        )
+        for turn in kept.session.forest.turns:
+            entry.add_turn(turn)
+        self._registry.add(entry)
         return entry
 
     def choose_limit(self, new: NewSession) -> int | None:

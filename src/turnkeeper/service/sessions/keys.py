@@ -39,15 +39,18 @@ class IssuedKey:
 class KeyRing:
     """The keys of a server: who sends a key, and what the key opens."""
 
-    def __init__(self, admin_keys: Iterable[str], token_bytes: Callable[[int], bytes]) -> None:
+    def __init__(
+        self, admin_keys: Iterable[str], token_bytes: Callable[[int], bytes], *, hash_key: bytes | None = None
+    ) -> None:
         """Take the admin's keys; where there is none, everybody is the admin.
 
         Args:
             admin_keys: in plain text.
             token_bytes: a source of randomness that nobody can guess.
+            hash_key: the key of the hashes where they outlive the process, 32 bytes; None draws one.
         """
         self._token_bytes = token_bytes
-        self._hash_key = token_bytes(_HASH_BYTES)
+        self._hash_key = hash_key or token_bytes(_HASH_BYTES)
         self._admins = tuple(map(self._hash, admin_keys))
 
     @property

@@ -147,6 +147,7 @@ class SessionReader:
             train_models=self._config.history.train_models,
             is_evaluation=entry.settings.evaluation,
             noncanonical=dict(entry.noncanonical),
+            unknown=frozenset(entry.unknown),
             **options,
         )
 

@@ -6,6 +6,7 @@ leaves a tombstone, so that stragglers learn what happened. Nothing that is in f
 
 from collections.abc import Callable, Iterator
 
+from turnkeeper.choices import StoredState
 from turnkeeper.errors import CapacityError, RequestError, SessionExpiredError, SessionNotFoundError
 from turnkeeper.ids import SessionId, build_session_id, parse_session_id
 from turnkeeper.service.sessions.entry import SessionEntry
@@ -24,6 +25,7 @@ class Registry:
         tombstone_ttl_s: float,
         token_bytes: Callable[[int], bytes],
         on_expire: Callable[[SessionEntry], None] = lambda _: None,
+        find_state: Callable[[SessionId], StoredState | None] = lambda _: None,
     ) -> None:
         """Make an empty registry.
 
@@ -32,11 +34,13 @@ class Registry:
             tombstone_ttl_s: how long an expired session is remembered.
             token_bytes: a source of randomness that nobody can guess, such as ``secrets.token_bytes``.
             on_expire: called with each session that expires, once it can no longer be found.
+            find_state: finds what a store knows of a session that is not in memory.
         """
         self._max_sessions = max_sessions
         self._tombstone_ttl_s = tombstone_ttl_s
         self._token_bytes = token_bytes
         self._on_expire = on_expire
+        self._find_state = find_state
         self._entries: dict[SessionId, SessionEntry] = {}
         self._tombstones: dict[SessionId, float] = {}
         self._deleted: dict[SessionId, float] = {}
@@ -53,9 +57,14 @@ class Registry:
         """Count the turns in flight of all sessions."""
         return sum(len(entry.in_flight) for entry in self)
 
-    def count_held(self) -> int:
-        """Count the sessions that a drain waits for: those with a turn or with a request that may become a turn."""
-        return sum(len(entry.session.forest) > 0 or not entry.is_idle for entry in self)
+    def count_held(self, *, outlive: bool) -> int:
+        """Count the sessions that a drain waits for.
+
+        Args:
+            outlive: True where sessions outlive the process, so that only those in use are waited for; else those that
+                have a turn to be collected as well.
+        """
+        return sum((not outlive and len(entry.session.forest) > 0) or not entry.is_idle for entry in self)
 
     def draw_id(self) -> SessionId:
         """Draw a fresh id that nobody can guess."""
@@ -121,7 +130,8 @@ class Registry:
         session_id = parse_session_id(text)
         if session_id is None or session_id in self._entries or self._is_buried(session_id, now):
             return None
-        return None if session_id in self._deleted else session_id
+        is_used = session_id in self._deleted or self._find_state(session_id) is not None
+        return None if is_used else session_id
 
     def discard(self, entry: SessionEntry) -> None:
         """Forget a session as if it had never been: its id may be used again."""
@@ -142,7 +152,8 @@ class Registry:
 
     def _is_buried(self, session_id: SessionId, now: float) -> bool:
         buried_at = self._tombstones.get(session_id)
-        return buried_at is not None and now - buried_at < self._tombstone_ttl_s
+        is_remembered = buried_at is not None and now - buried_at < self._tombstone_ttl_s
+        return is_remembered or self._find_state(session_id) is StoredState.EXPIRED
 
     def sweep(self, now: float) -> int:
         """Expire what was idle for too long, and drop old tombstones; returns how many sessions expired."""

@@ -4,7 +4,7 @@ from turnkeeper.service.turns.delays import DelayWatch
 from turnkeeper.service.turns.in_flight import TurnInFlight, TurnState
 from turnkeeper.service.turns.plan import GenerationPlan, plan_generation
 from turnkeeper.service.turns.request import ResolvedRequest, resolve_request
-from turnkeeper.service.turns.turn_service import StoreTurn, TurnService, keep_in_memory
+from turnkeeper.service.turns.turn_service import StoreTurn, TurnService
 from turnkeeper.service.turns.waiter import ClientGoneError, RecordedReply, TextDelta, Waiter
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "TurnService",
     "TurnState",
     "Waiter",
-    "keep_in_memory",
     "plan_generation",
     "resolve_request",
 ]

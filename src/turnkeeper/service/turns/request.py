@@ -89,6 +89,6 @@ def _describe_recorded(entry: SessionEntry, turn_id: TurnId) -> StoredReply:
         digest=turn.request.digest,
         key=turn.request.retry.key,
         committed_at=turn.committed_at,
-        is_delivered=turn_id not in entry.lost,
+        is_delivered=turn_id not in entry.lost and turn_id not in entry.unknown,
         has_children=bool(entry.session.forest.children(turn_id)),
     )

@@ -48,10 +48,6 @@ StoreTurn: TypeAlias = Callable[[SessionEntry, Turn], Awaitable[None]]
 """Makes a turn durable before it becomes visible; what it raises fails the turn and leaves the session as it was."""
 
 
-async def keep_in_memory(entry: SessionEntry, turn: Turn) -> None:
-    """Store nothing: sessions live as long as their process."""
-
-
 class TurnService:
     """Begins turns and sees them through."""
 
@@ -67,7 +63,7 @@ class TurnService:
         metrics: Metrics,
         drain: Drain,
         spawn: Spawn,
-        store_turn: StoreTurn = keep_in_memory,
+        store_turn: StoreTurn,
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing or NoTracing()
@@ -255,6 +251,7 @@ class TurnService:
         self._metrics.count("turnkeeper_replies", how="replayed")
         logger.debug(LogEvent("reply_replayed", session=entry.id, turn=turn.id))
         entry.lost.discard(turn.id)  # its reply is on its way again
+        entry.unknown.discard(turn.id)
         reply = build_reply(turn.completion, turn.path_tokens - len(turn.completion.ids))
         return Waiter(
             entry,

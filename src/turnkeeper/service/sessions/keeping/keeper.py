@@ -1,0 +1,157 @@
+"""The seam between the service and a store: where sessions are kept so that they outlive their process.
+
+::
+
+    open          a session is there once its opening is stored
+    store_turn    a turn is visible once it is stored
+    note          events that nobody waits for
+    load          a session that this process does not have in memory
+    delete        a deleted session stays deleted
+    settle        waits until an opening or an end is stored
+"""
+
+import asyncio
+from collections.abc import Set
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from turnkeeper.choices import StoredState
+from turnkeeper.core import Event, Session, Turn
+from turnkeeper.ids import SessionId, TurnId
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.service.sessions.entry import SessionEntry
+from turnkeeper.service.sessions.settings import NewSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KeptSession:
+    """A session as a store has kept it."""
+
+    session: Session
+    settings: NewSession
+    ttl_s: float
+    limit_tokens: int | None
+    key_hash: bytes | None = field(repr=False)
+    opened_at: float
+    """Unix seconds, as in the next field."""
+    changed_at: float
+    undelivered: Set[TurnId]
+    """Turns of which nobody knows whether their reply was delivered."""
+
+
+class SessionKeeper(Protocol):
+    """Keeps the sessions of a server beyond the memory of its process."""
+
+    @property
+    def hash_key(self) -> bytes | None:
+        """The key of the hashes of session keys that are kept, 32 bytes; None where none is kept."""
+        ...
+
+    def check_room(self) -> None:
+        """Refuse a new session where there is no room to keep one.
+
+        Raises:
+            StoreFullError: names the limit.
+        """
+        ...
+
+    def find_state(self, session_id: SessionId) -> StoredState | None:
+        """Find the state of a session; None where the keeper never had the session, or has forgotten it."""
+        ...
+
+    def open(self, entry: SessionEntry) -> None:
+        """Begin to keep a session that was just opened; ``settle`` tells whether it is kept."""
+        ...
+
+    async def store_turn(self, entry: SessionEntry, turn: Turn) -> None:
+        """Keep a turn before it becomes visible; what is raised fails the turn and leaves the session as it was.
+
+        Raises:
+            StoreWriteError: the turn cannot be stored.
+        """
+        ...
+
+    def note(self, session_id: SessionId, event: Event) -> None:
+        """Keep an event that nobody waits for."""
+        ...
+
+    async def load(self, session_id: SessionId) -> KeptSession | None:
+        """Load a session that is open; None where the session has ended meanwhile.
+
+        Raises:
+            StoreRecordError: the opening of the session cannot be read.
+        """
+        ...
+
+    def expire(self, session_id: SessionId, *, at: float) -> None:
+        """Note that a session expired, at a time in Unix seconds."""
+        ...
+
+    def delete(self, session_id: SessionId, *, at: float) -> None:
+        """Begin to delete a session for good, at a time in Unix seconds; ``settle`` tells whether that is kept."""
+        ...
+
+    async def settle(self, session_id: SessionId) -> None:
+        """Wait until the opening or the end of a session is kept; return at once where neither is on its way.
+
+        Raises:
+            StoreWriteError: it cannot be kept. A session whose opening is not kept is none.
+        """
+        ...
+
+    def describe(self) -> JsonObject | None:
+        """Describe the store for ``/health``; None where there is none."""
+        ...
+
+    async def run(self) -> None:
+        """Remove from time to time what is kept no longer, until cancelled."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was handed over, and let the store go."""
+        ...
+
+
+class MemoryKeeper:
+    """Keeps nothing: sessions live as long as their process."""
+
+    hash_key = None
+
+    def check_room(self) -> None:
+        """Memory has limits of its own."""
+
+    def find_state(self, session_id: SessionId) -> StoredState | None:
+        """Know no session."""
+        return None
+
+    def open(self, entry: SessionEntry) -> None:
+        """Keep nothing."""
+
+    async def store_turn(self, entry: SessionEntry, turn: Turn) -> None:
+        """Keep nothing."""
+
+    def note(self, session_id: SessionId, event: Event) -> None:
+        """Keep nothing."""
+
+    async def load(self, session_id: SessionId) -> KeptSession | None:
+        """Have no session."""
+        return None
+
+    def expire(self, session_id: SessionId, *, at: float) -> None:
+        """Keep nothing."""
+
+    def delete(self, session_id: SessionId, *, at: float) -> None:
+        """Keep nothing."""
+
+    async def settle(self, session_id: SessionId) -> None:
+        """Return at once."""
+
+    def describe(self) -> None:
+        """Describe no store."""
+
+    async def run(self) -> None:
+        """Wait until cancelled."""
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """Have nothing to finish."""

@@ -1,0 +1,184 @@
+"""Keeps sessions in a store: see ``turnkeeper.store`` for what a stored turn survives."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from turnkeeper.choices import StoredState
+from turnkeeper.clock import Clock
+from turnkeeper.core import Event, Session, Turn, fold
+from turnkeeper.core.event import ReplyDelivered, SessionClosed, TokensDropped, TurnCommitted
+from turnkeeper.errors import SessionNotFoundError, StoreWriteError
+from turnkeeper.ids import SessionId, TurnId
+from turnkeeper.jsontypes import JsonObject
+from turnkeeper.matching import Matcher
+from turnkeeper.service.sessions.closing import SERVER_STOPS
+from turnkeeper.service.sessions.entry import SessionEntry
+from turnkeeper.service.sessions.keeping import KeptSession
+from turnkeeper.service.sessions.settings import parse_new_session
+from turnkeeper.store import (
+    Channel,
+    LoadedSession,
+    RetentionRules,
+    SessionOpening,
+    SessionStore,
+    StoredSession,
+)
+
+logger = logging.getLogger("turnkeeper.store")
+
+RETENTION_INTERVAL_S = 300.0
+"""How often sessions are looked for that are kept no longer."""
+
+
+class StoreKeeper:
+    """Keeps the sessions of one process in its slot of a store."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        matcher: Matcher,
+        *,
+        clock: Clock,
+        retention: RetentionRules,
+        keeps_deleted: bool = False,
+    ) -> None:
+        """Keep sessions in this slot.
+
+        Args:
+            store: the slot, which is open and writes.
+            matcher: the matcher of the server's sessions.
+            clock: for the times between two looks at what is kept no longer.
+            retention: how long sessions are kept.
+            keeps_deleted: whether the records of deleted sessions stay until they are too old.
+        """
+        self._store = store
+        self._matcher = matcher
+        self._clock = clock
+        self._retention = retention
+        self._keeps_deleted = keeps_deleted
+        self._written: dict[SessionId, StoredSession] = {}
+        self._unsettled: dict[SessionId, asyncio.Future[Any]] = {}
+
+    @property
+    def hash_key(self) -> bytes:
+        """The key of the hashes of session keys, which the store was made with."""
+        return bytes.fromhex(self._store.manifest.secret)
+
+    def check_room(self) -> None:
+        """Refuse a new session while the slot has all the bytes that it may have."""
+        self._store.check_room()
+
+    def find_state(self, session_id: SessionId) -> StoredState | None:
+        """Find the state of a session in the slot's index."""
+        return self._store.find_state(session_id)
+
+    def open(self, entry: SessionEntry) -> None:
+        """Hand the opening over; what is stored for the session from now on stands behind it."""
+        self._written[entry.id], opened = self._store.begin_session(entry.id, _describe_opening(entry))
+        self._wait_for(entry.id, opened)
+
+    def _wait_for(self, session_id: SessionId, write: asyncio.Future[Any]) -> None:
+        self._unsettled[session_id] = write
+        write.add_done_callback(partial(self._note_settled, session_id))
+
+    def _note_settled(self, session_id: SessionId, write: asyncio.Future[Any]) -> None:
+        if self._unsettled.get(session_id) is write:
+            del self._unsettled[session_id]
+        if not write.cancelled() and (error := write.exception()) is not None:
+            logger.error("session %s: %s", session_id, error)
+
+    async def settle(self, session_id: SessionId) -> None:
+        """Wait until the write that was handed over last is stored; cancelling the wait does not cancel the write."""
+        write = self._unsettled.get(session_id)
+        if write is not None:
+            await asyncio.shield(write)
+
+    async def store_turn(self, entry: SessionEntry, turn: Turn) -> None:
+        """Store the turn, and let its rows go from memory."""
+        stored = self._written.get(entry.id)
+        if stored is None:
+            raise StoreWriteError(f"session {entry.id} is not in the store", hint="the session was deleted meanwhile")
+        places = await stored.commit(TurnCommitted(at=turn.committed_at, turn=turn))
+        rows = turn.completion.rows
+        for place in places:
+            if rows is not None and place.channel == Channel.ROUTED_EXPERTS:
+                rows.move(stored.read_rows(place))
+
+    def note(self, session_id: SessionId, event: Event) -> None:
+        """Store drops, deliveries and closings with whatever is stored next. A server that stops closes no session."""
+        stored = self._written.get(session_id)
+        is_kept = isinstance(event, TokensDropped | ReplyDelivered | SessionClosed)
+        if stored is not None and is_kept and not _is_end_of_server(event):
+            stored.note(event)
+
+    async def load(self, session_id: SessionId) -> KeptSession | None:
+        """Load a session, its rows left in their file."""
+        try:
+            loaded, stored = await self._store.load(session_id)
+        except SessionNotFoundError:
+            return None
+        self._written[session_id] = stored
+        return await asyncio.to_thread(self._restore, loaded)
+
+    def _restore(self, loaded: LoadedSession) -> KeptSession:
+        session = fold(loaded.events, matcher=self._matcher)
+        opening = loaded.opening
+        return KeptSession(
+            session=session,
+            settings=parse_new_session(dict(opening.settings)),
+            ttl_s=opening.ttl_s,
+            limit_tokens=opening.limit_tokens,
+            key_hash=opening.key_hash,
+            opened_at=opening.at,
+            changed_at=loaded.line.changed_at,
+            undelivered=frozenset(_list_undelivered(session)),
+        )
+
+    def expire(self, session_id: SessionId, *, at: float) -> None:
+        """Close the session in the store; its records stay."""
+        self._written.pop(session_id, None)
+        self._wait_for(session_id, self._store.begin_expiry(session_id, at))
+
+    def delete(self, session_id: SessionId, *, at: float) -> None:
+        """Hand the end over; nothing more is stored for the session."""
+        self._written.pop(session_id, None)
+        self._wait_for(session_id, self._store.begin_deletion(session_id, at, keeps_records=self._keeps_deleted))
+
+    def describe(self) -> JsonObject:
+        """Describe the slot for ``/health``."""
+        return self._store.describe()
+
+    async def run(self) -> None:
+        """Remove from time to time what is kept no longer."""
+        while True:
+            removed = await self._store.apply_retention(self._retention, self._clock.unix())
+            if removed:
+                logger.info("removed %d sessions from the store that are kept no longer", len(removed))
+            await self._clock.sleep(RETENTION_INTERVAL_S)
+
+    async def close(self) -> None:
+        """Store what waits, and give the slot back."""
+        await self._store.close()
+
+
+def _is_end_of_server(event: Event) -> bool:
+    return isinstance(event, SessionClosed) and event.reason == SERVER_STOPS
+
+
+def _list_undelivered(session: Session) -> Iterable[TurnId]:
+    return (turn.id for turn in session.forest.turns if not session.is_delivered(turn.id))
+
+
+def _describe_opening(entry: SessionEntry) -> SessionOpening:
+    """Describe a session by its opening; the id is its name in the store, and its settings are the request's body."""
+    (event,) = entry.session.events[:1]
+    return SessionOpening(
+        event=event,  # pyright: ignore[reportArgumentType] - a session's first event is its opening
+        settings=entry.settings.model_dump(mode="json", exclude_defaults=True),
+        ttl_s=entry.ttl_s,
+        limit_tokens=entry.limit_tokens,
+        key_hash=None if entry.key is None else entry.key.hash,
+    )
