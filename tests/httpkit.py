@@ -24,6 +24,7 @@ from turnkeeper.server.base import Dependencies
 from turnkeeper.server.build import ServerParts, join_server
 from turnkeeper.server.engines import build_client
 from turnkeeper.server.serve import build_connection_limits
+from turnkeeper.server.store import BuildKeeper, keep_in_memory
 from turnkeeper.service.service import SessionService
 from turnkeeper.service.sessions import SessionEntry
 from turnkeeper.testing import ScriptedEngine, running
@@ -83,7 +84,11 @@ class Site:
 
 @asynccontextmanager
 async def running_site(
-    engine: ScriptedEngine | None = None, *, renderer: Renderer | None = None, **options: Any
+    engine: ScriptedEngine | None = None,
+    *,
+    renderer: Renderer | None = None,
+    build_keeper: BuildKeeper = keep_in_memory,
+    **options: Any,
 ) -> AsyncGenerator[Site]:
     """Serve with these options (attribute names of the flags) in front of the engine.
 
@@ -91,7 +96,10 @@ async def running_site(
     """
     tokenizer = (renderer or get_renderer()).tokenizer
     engine = engine or ScriptedEngine(encode=lambda text: tokenizer.encode(text).tolist())
-    async with running(engine) as engine_url, serving(engine_url, renderer=renderer, **options) as served:
+    async with (
+        running(engine) as engine_url,
+        serving(engine_url, renderer=renderer, build_keeper=build_keeper, **options) as served,
+    ):
         url, parts = served
         async with aiohttp.ClientSession() as http:
             yield Site(url=url, engine_url=engine_url, engine=engine, parts=parts, http=http)
@@ -99,7 +107,7 @@ async def running_site(
 
 @asynccontextmanager
 async def serving(
-    engine_url: str, *, renderer: Renderer | None = None, **options: Any
+    engine_url: str, *, renderer: Renderer | None = None, build_keeper: BuildKeeper = keep_in_memory, **options: Any
 ) -> AsyncGenerator[tuple[str, ServerParts]]:
     """Serve in front of whatever is at the URL."""
     config = resolve(load({"hf_checkpoint": "x", "backend_url": engine_url, **options}))
@@ -116,6 +124,7 @@ async def serving(
         client=client,
         connect=lambda wrap: wrap(engine_url, engine),
         dependencies=Dependencies.real(),
+        build_keeper=build_keeper,
     )
     async with running(
         build_app(parts.backend), protocol=partial(HttpProtocol, limits=build_connection_limits(parts))

@@ -115,6 +115,11 @@ SESSION_METADATA: tuple[tuple[str, str, str], ...] = (
         "one object for each turn without children that ends no sample: `{node_id, response_id, cause, by}`",
     ),
     ("rewards", "where the collect gave any", "`rewards` of the request"),
+    (
+        "acknowledged",
+        "where a receipt was acknowledged",
+        "`{receipt, turns}`: the acknowledged receipt that stands for the most turns, and their ids",
+    ),
 )
 """Key, when it is there, what it holds; of the object under ``turnkeeper`` in the session's metadata, without what only
 ``GET`` readers need."""
@@ -130,6 +135,7 @@ body may be left out, and so may each of its keys:
 | `max_seq_len` | the most tokens of a sample |
 | `metadata` | an object of your own; `metadata.reward` is the reward of every sample |
 | `rewards` | rewards of single turns: `{"<response id>": number or object}` |
+| `since` | an acknowledged [receipt](#receipts), whose turns come along without loss |
 
 `turnkeeper.samples.decode_samples` reads the payload; so does anything that reads safetensors:
 
@@ -156,6 +162,26 @@ In Python:
 
 Samples come in the order in which the picker gives them: with the built-in pickers the leaf with the most turns first,
 and of leaves with equally many turns the one that was committed last. Under v1 there is one sample.
+"""
+
+_RECEIPTS = """\
+The reply to a collect has the header `x-turnkeeper-receipt`: the digest of its body (XXH3, 128 bits, as 32 hexadecimal
+digits), which `decode_samples` gives as `receipt` and `compute_receipt` of `turnkeeper.samples` computes from a
+payload, wherever it was kept. Equal payloads have one receipt. It tells payloads apart, and shows one that was damaged;
+it proves nothing about who made a payload.
+
+* `POST /sessions/{id}/ack {"receipt"}` says that a trainer has the samples for good. The reply is
+  `{"receipt", "turns"}`: the ids of the turns that the receipt stands for, which are all that the session had at that
+  collect, in or out of samples. It may be sent again. What is no receipt of the session is a 404 `receipt_unknown`.
+* A later collect gives the whole session, and names the acknowledged turns in
+  `session_metadata.turnkeeper.acknowledged`.
+* With `{"since": receipt}` the turns of that receipt have no loss, and what would have trained of them is masked
+  `acknowledged`. Their tokens come along, since later turns stand on them; a sample may be without loss. The receipt
+  must have been acknowledged, else it is a 400. What an earlier collect left out of its samples does not train later.
+* With `--store` receipts are stored with their session, and known after a restart. Without it the session holds its
+  newest 64, and the acknowledged one that stands for the most turns.
+
+[A trainer that may die](../guides/training-loop.md#a-trainer-that-may-die) says in which order to use them.
 """
 
 _REWARDS = """\
@@ -241,6 +267,8 @@ def render_samples() -> str:
         _members(EmptyReason),
         "## Rewards\n",
         _REWARDS,
+        "## Receipts\n",
+        _RECEIPTS,
         "## Metadata\n",
         _keys(METADATA),
         "Under `turnkeeper`; positions are places in the response, half-open:\n",

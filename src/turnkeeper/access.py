@@ -30,7 +30,7 @@ class Right(StrEnum):
     READ = "read"
     """The scope that shows the session's records and metadata."""
     COLLECT = "collect"
-    """The scope that collects the session's samples, without giving a reward."""
+    """The scope that collects the session's samples, without giving a reward, and acknowledges them."""
     DELETE = "delete"
     """The scope that ends the session."""
     ADMIN = "admin"
@@ -57,6 +57,7 @@ ACCESS: Mapping[str, Right] = {
     **{f"{method} {_SESSION}/{{path:path}}": Right.TURN for method in _PASSED_METHODS},
     f"GET {_SESSION}": Right.READ,
     f"POST {_SESSION}/samples": Right.COLLECT,
+    f"POST {_SESSION}/ack": Right.COLLECT,
     f"DELETE {_SESSION}": Right.DELETE,
     "POST /sessions": Right.ADMIN,
     "GET /sessions": Right.ADMIN,

@@ -208,6 +208,12 @@ class SessionClosedError(SessionNotFoundError):
     """The session was deleted while the request ran, or takes no further turns."""
 
 
+class ReceiptUnknownError(TurnkeeperError):
+    """No collect of the session has this receipt."""
+
+    status = 404
+
+
 class RouteNotServedError(TurnkeeperError):
     """The route is not for agents."""
 

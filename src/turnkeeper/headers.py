@@ -8,6 +8,9 @@ JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
 REQUEST_ID = "x-request-id"
 """The header that names one request: a client's own name for it, or the one that the server drew."""
 
+RECEIPT = "x-turnkeeper-receipt"
+"""The header of a collect's reply that holds its receipt."""
+
 TRACE_HEADERS = (REQUEST_ID, "x-correlation-id", "traceparent", "tracestate")
 """The headers by which services trace a request: taken from an agent's request and sent along to the engine."""
 

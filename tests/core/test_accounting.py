@@ -52,6 +52,7 @@ def test_the_reasons_are_those_that_the_documents_name() -> None:
         "rows_recomputed",
         "offpolicy",
         "hook",
+        "acknowledged",
     }
     assert {str(reason) for reason in DropReason} == {
         "superseded",

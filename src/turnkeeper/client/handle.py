@@ -27,6 +27,7 @@ class SessionHandle(SessionAddress):
         max_seq_len: int | None = None,
         metadata: Mapping[str, Any] | None = None,
         rewards: Mapping[str, Any] | None = None,
+        since: str | None = None,
     ) -> "SampleBatch":
         """Collect the session's training samples; the session stays open and repeating this gives the same.
 
@@ -37,15 +38,21 @@ class SessionHandle(SessionAddress):
             metadata: comes back with the samples; its ``reward`` becomes the reward of each.
             rewards: rewards of single turns, a number or an object each, by the id of the reply that the agent got.
                 That of a sample's last turn is the sample's own, in place of ``metadata["reward"]``.
+            since: a receipt that was acknowledged, whose turns come along without loss.
+
+        Returns:
+            The samples, and the ``receipt`` by which `ack` says that they arrived.
 
         Raises:
             RequestError: a reward or another number is not finite, or a reward names no turn of the session.
+            ReceiptUnknownError: ``since`` is no receipt of the session.
             AssemblyError: the turns do not make samples.
             SessionNotFoundError: the session is gone.
         """
         from turnkeeper.samples import decode_samples
 
-        return decode_samples(await self.samples_payload(max_seq_len=max_seq_len, metadata=metadata, rewards=rewards))
+        payload = await self.samples_payload(max_seq_len=max_seq_len, metadata=metadata, rewards=rewards, since=since)
+        return decode_samples(payload)
 
     async def samples_payload(
         self,
@@ -53,12 +60,29 @@ class SessionHandle(SessionAddress):
         max_seq_len: int | None = None,
         metadata: Mapping[str, Any] | None = None,
         rewards: Mapping[str, Any] | None = None,
+        since: str | None = None,
     ) -> bytes:
         """Collect the session's training samples as the safetensors payload of the server, for files, queues and
         `decode_samples` later. Arguments and errors are those of `samples`.
         """
-        body = drop_none({"max_seq_len": max_seq_len, "metadata": metadata, "rewards": rewards})
+        body = drop_none({"max_seq_len": max_seq_len, "metadata": metadata, "rewards": rewards, "since": since})
         return (await self._requester.call("POST", f"{self.url}/samples", body)).body
+
+    async def ack(self, receipt: str) -> list[int]:
+        """Say that the trainer has the samples of a receipt for good; saying it again changes nothing.
+
+        Args:
+            receipt: that of a `SampleBatch`; `compute_receipt` computes it for a payload.
+
+        Returns:
+            The ids of the turns that the receipt stands for, in or out of samples.
+
+        Raises:
+            ReceiptUnknownError: the session has no such receipt.
+            SessionNotFoundError: the session is gone.
+        """
+        reply = await self._requester.call("POST", f"{self.url}/ack", {"receipt": receipt})
+        return reply.read_object("turns")["turns"]
 
     async def info(self) -> JsonObject:
         """Return the session as ``GET /sessions/{id}`` shows it: ``session_id``, ``records``, ``metadata``."""

@@ -69,6 +69,7 @@ class SyncSessionHandle(SessionAddress):
 
     samples = blocking(SessionHandle.samples)
     samples_payload = blocking(SessionHandle.samples_payload)
+    ack = blocking(SessionHandle.ack)
     info = blocking(SessionHandle.info)
     delete = blocking(SessionHandle.delete)
 

@@ -27,6 +27,8 @@ class MaskReason(StrEnum):
     """The token was sampled by older weights, and the trainer leaves such tokens out."""
     HOOK = "hook"
     """A postprocessor of the user, or ``--train-models``, masked the token."""
+    ACKNOWLEDGED = "acknowledged"
+    """A trainer has the token's turn from an earlier collect, and asked for what came since."""
 
 
 class DropReason(StrEnum):

@@ -111,6 +111,13 @@ def _build_described_rows(backend: Backend, routes: Routes) -> tuple[RouteRow, .
             routes.collect_samples,
             operations.COLLECT_SAMPLES,
         ),
+        row(
+            "POST",
+            "/sessions/{session_id}/ack",
+            "Say that a trainer has the samples of a receipt.",
+            routes.acknowledge_samples,
+            operations.ACKNOWLEDGE_SAMPLES,
+        ),
         *(row for prefix in ("/sessions/{session_id}", "") for row in _build_model_rows(backend, prefix)),
         row("GET HEAD", "/sessions/{session_id}/v1", "Answer a probe.", routes.probe, operations.PROBE),
         row("GET HEAD", "/sessions/{session_id}/", "Answer a probe.", routes.probe, operations.PROBE),

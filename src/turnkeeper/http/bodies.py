@@ -12,7 +12,7 @@ from turnkeeper.samples import Reward
 from turnkeeper.service.control import parse_pause_mode
 from turnkeeper.service.sessions import parse_length
 
-_SAMPLES_FIELDS = ("max_seq_len", "metadata", "rewards")
+_SAMPLES_FIELDS = ("max_seq_len", "metadata", "rewards", "since")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,8 @@ class SamplesRequest:
     """The trainer's own data, which goes into every sample; its ``reward`` is the reward of all of them."""
     rewards: Mapping[str, Reward]
     """A reward for each response id."""
+    since: str | None
+    """An acknowledged receipt, whose turns come along without loss."""
 
     @property
     def has_reward(self) -> bool:
@@ -55,7 +57,20 @@ def parse_samples_request(body: JsonObject) -> SamplesRequest:
         metadata=_parse_metadata(body.get("metadata")),
         rewards=_parse_rewards(body.get("rewards")),
         max_seq_len=parse_length(body.get("max_seq_len"), "max_seq_len"),
+        since=None if body.get("since") is None else _parse_digest(body["since"], "since"),
     )
+
+
+def parse_receipt(body: JsonObject) -> str:
+    """Parse the body of a request that acknowledges samples.
+
+    Raises:
+        RequestError: a member is unknown, or the receipt is none.
+    """
+    for name in body:
+        if name != "receipt":
+            raise RequestError(f"{name[:64]} is not a field of ack", hint="known: receipt", param=name[:64])
+    return _parse_digest(body.get("receipt"), "receipt")
 
 
 def parse_pause_request(body: JsonObject) -> PauseRequest:
@@ -77,6 +92,16 @@ def parse_forward(body: JsonObject) -> bool:
     if not isinstance(forward, bool):
         raise RequestError(f"forward must be true or false, got {forward!r}", param="forward")
     return forward
+
+
+def _parse_digest(receipt: Any, name: str) -> str:
+    if not isinstance(receipt, str):
+        raise RequestError(
+            f"{name} must be the receipt of a collect, a string, got {describe_json(receipt)}",
+            hint="the receipt of a collect is the header x-turnkeeper-receipt of its reply",
+            param=name,
+        )
+    return receipt
 
 
 def _parse_metadata(metadata: Any) -> JsonObject | None:

@@ -9,9 +9,9 @@ from urllib.parse import quote
 from turnkeeper.access import refuse_reward
 from turnkeeper.dialects.jsonbody import encode_json
 from turnkeeper.engines import RelayRequest
-from turnkeeper.headers import JSON_HEADERS, REQUEST_ID
+from turnkeeper.headers import JSON_HEADERS, RECEIPT, REQUEST_ID
 from turnkeeper.http.backend import Backend
-from turnkeeper.http.bodies import parse_forward, parse_pause_request, parse_samples_request
+from turnkeeper.http.bodies import parse_forward, parse_pause_request, parse_receipt, parse_samples_request
 from turnkeeper.http.exchange import Exchange
 from turnkeeper.http.queries import parse_session_flags, parse_session_query
 from turnkeeper.http.reading import read_control_object, receive_turn_body
@@ -73,12 +73,23 @@ class Routes:
         if request.has_reward:
             refuse_reward(exchange.caller)
         payload = await self._sessions.collect(
-            session_id, max_seq_len=request.max_seq_len, agent_metadata=request.metadata, rewards=request.rewards
+            session_id,
+            max_seq_len=request.max_seq_len,
+            agent_metadata=request.metadata,
+            rewards=request.rewards,
+            since=request.since,
         )
-        await exchange.start(200, {**SAMPLES_HEADERS, "content-length": str(payload.size_bytes)}.items())
+        receipt = {} if payload.receipt is None else {RECEIPT: payload.receipt}
+        await exchange.start(200, {**SAMPLES_HEADERS, "content-length": str(payload.size_bytes), **receipt}.items())
         for chunk in payload.iter_chunks():
             await exchange.write(chunk)
         await exchange.finish()
+
+    async def acknowledge_samples(self, exchange: Exchange) -> None:
+        """Answer ``POST /sessions/{id}/ack``."""
+        session_id = self._sessions.get_session_id(exchange.path_params["session_id"])  # before the body is read
+        receipt = await self._sessions.acknowledge(session_id, parse_receipt(await self._read_object(exchange)))
+        await _send_json(exchange, receipt.to_json())
 
     async def relay(self, exchange: Exchange) -> None:
         """Pass any other route of a session through to its engine."""

@@ -11,6 +11,7 @@ from turnkeeper.samples.wire import (
     EmptyReason,
     SampleBatch,
     SamplesPayload,
+    compute_receipt,
     decode_samples,
     encode_samples,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "SessionView",
     "collate",
     "collect",
+    "compute_receipt",
     "decode_samples",
     "describe_tree",
     "describe_turn",

@@ -29,6 +29,7 @@ _RANKED: tuple[DropReason | MaskReason | str, ...] = (
     MaskReason.OFFPOLICY,
     MaskReason.ROWS_RECOMPUTED,
     MaskReason.BAD_ROWS,
+    MaskReason.ACKNOWLEDGED,
     _TRAINABLE,
 )
 _RANK = {fate: rank for rank, fate in enumerate(_RANKED)}

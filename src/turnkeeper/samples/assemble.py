@@ -14,7 +14,7 @@ Had the next marker been E itself, nothing would be trimmed: E stays in turn 0's
 Knows nothing of which paths are picked, and nothing of the wire.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,7 @@ def mask_path(
     *,
     on_recomputed: OnRecomputed = OnRecomputed.KEEP,
     untrained: Collection[TurnId] = (),
+    acknowledged: Container[TurnId] = (),
 ) -> MaskedPath:
     """Find what of a path that keeps at least one turn carries loss; see `assemble_path`."""
     kept = stretches[: cut.turns]
@@ -103,6 +104,10 @@ def mask_path(
         # Row r is the forward that samples token r + 1; every later token stands on it.
         behind = slice(max(0, bad_from + 1 - first), None)
         reasons_R[behind][sampled_R[behind]] = encode_reason(MaskReason.BAD_ROWS)
+    for stretch in kept:
+        if stretch.turn.id in acknowledged:
+            reasons = reasons_R[stretch.sampled - first : min(stretch.kept, cut.tokens) - first]
+            reasons[reasons == 0] = encode_reason(MaskReason.ACKNOWLEDGED)
     return MaskedPath(stretches=stretches, cut=cut, reasons_R=reasons_R, sampled_R=sampled_R)
 
 
@@ -113,6 +118,7 @@ def assemble_path(
     decode: Decode,
     on_recomputed: OnRecomputed = OnRecomputed.KEEP,
     untrained: Collection[TurnId] = (),
+    acknowledged: Container[TurnId] = (),
 ) -> AssembledPath:
     """Make the sample of a path that keeps at least one turn.
 
@@ -122,11 +128,12 @@ def assemble_path(
         decode: token ids to text, special tokens kept.
         on_recomputed: what becomes of turns whose rows were computed again.
         untrained: turns whose tokens carry no loss, since their model is not trained.
+        acknowledged: turns whose tokens carry no loss, since a trainer has them from an earlier collect.
 
     Raises:
         AssemblyError: turns lack rows that others of the path have.
     """
-    masked = mask_path(stretches, cut, on_recomputed=on_recomputed, untrained=untrained)
+    masked = mask_path(stretches, cut, on_recomputed=on_recomputed, untrained=untrained, acknowledged=acknowledged)
     kept, first = stretches[: cut.turns], masked.first_prompt
     logprobs_R = np.zeros(cut.tokens - first, dtype=np.float64)
     for stretch in kept:

@@ -114,6 +114,7 @@ def collect(
     max_seq_len: int | None = None,
     agent_metadata: JsonObject | None = None,
     rewards: Mapping[str, Reward] | None = None,
+    acknowledged: Container[TurnId] = (),
 ) -> Collection:
     """Make the samples of a session.
 
@@ -126,6 +127,7 @@ def collect(
         max_seq_len: the budget of one sample in tokens; None for none.
         agent_metadata: ``metadata`` of the request.
         rewards: rewards of single turns, by the id of their reply. That of a leaf's last turn is the leaf's own.
+        acknowledged: turns that a trainer has from an earlier collect; they come along without loss.
 
     Raises:
         RequestError: a reward names no turn, or several.
@@ -142,7 +144,12 @@ def collect(
     paths: dict[TurnId, AssembledPath] = {}
     for leaf, path in found.kept.items():
         assembled = assemble_path(
-            path.stretches, path.cut, decode=decode, on_recomputed=options.on_recomputed, untrained=view.untrained
+            path.stretches,
+            path.cut,
+            decode=decode,
+            on_recomputed=options.on_recomputed,
+            untrained=view.untrained,
+            acknowledged=acknowledged,
         )
         paths[leaf] = _describe(assembled, view, rollbacks.get(leaf), rewards)
     if is_tree and paths:

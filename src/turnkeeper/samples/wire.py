@@ -14,7 +14,7 @@ a fourth key, ``agent``, which the reference trainer's reader ignores; under tre
 Writing joins nothing: routing rows, which are nearly all of the bytes, widen to int32 block by block on the way out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
@@ -24,6 +24,7 @@ import numpy as np
 import orjson
 import safetensors
 import safetensors.numpy
+import xxhash
 from numpy.typing import NDArray
 
 from turnkeeper.choices import HistoryKind
@@ -152,6 +153,8 @@ class SampleBatch:
     session_metadata: JsonObject
     empty_reason: EmptyReason | None
     """The reason why there is no sample; None when there is one."""
+    receipt: str
+    """The digest of the payload, by which a trainer acknowledges that it has these samples."""
 
     def __repr__(self) -> str:
         """Return the samples in a line."""
@@ -186,6 +189,8 @@ class SamplesPayload:
 
     header: bytes
     tensors: tuple[_Tensor, ...]
+    receipt: str | None = None
+    """The digest of the bytes under which the server knows the payload; None where it knows none."""
 
     def __repr__(self) -> str:
         """Return the size alone."""
@@ -205,6 +210,27 @@ class SamplesPayload:
     def to_bytes(self) -> bytes:
         """Return the payload as one string of bytes."""
         return b"".join(self.iter_chunks())
+
+    def compute_receipt(self) -> str:
+        """Compute the digest of the bytes, which takes 4 ms for 50 MB of routing rows: run it in a thread."""
+        return _compute_digest(self.iter_chunks())
+
+
+def compute_receipt(payload: bytes) -> str:
+    """Compute the digest of a payload that was collected: the receipt that its reply named, 32 hexadecimal digits.
+
+    It tells the payloads of a session apart. It is no proof against forgery: whoever may collect may make one up.
+    """
+    return _compute_digest([payload])
+
+
+def _compute_digest(chunks: Iterable[bytes | memoryview]) -> str:
+    digest = xxhash.xxh3_128()
+    for chunk in chunks:
+        view = memoryview(chunk)
+        for start in range(0, len(view), _BLOCK_BYTES):  # between blocks other threads may run
+            digest.update(view[start : start + _BLOCK_BYTES])
+    return digest.hexdigest()
 
 
 def encode_samples(
@@ -268,6 +294,7 @@ def decode_samples(payload: bytes) -> SampleBatch:
             samples=samples,
             session_metadata=meta["session_metadata"] | ({} if agent is None else {"agent": agent}),
             empty_reason=None if reason is None else EmptyReason(reason),
+            receipt=compute_receipt(payload),
         )
     except PayloadError:
         raise

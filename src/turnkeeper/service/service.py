@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from turnkeeper.access import Caller, Grant
@@ -17,7 +17,7 @@ from turnkeeper.clock import Clock
 from turnkeeper.core import Ledger, Query, TurnRequest
 from turnkeeper.dialects.known_body import KnownBody
 from turnkeeper.dialects.repetition import KnownRequest
-from turnkeeper.errors import StoreWriteError
+from turnkeeper.errors import ReceiptUnknownError, RequestError, StoreWriteError
 from turnkeeper.generation import Gate
 from turnkeeper.ids import SessionId, parse_session_id
 from turnkeeper.jsontypes import JsonObject, Message
@@ -38,6 +38,7 @@ from turnkeeper.service.sessions import (
 )
 from turnkeeper.service.sessions.closing import DELETED, FIRST_TURN_REFUSED, NOT_STORED, SERVER_STOPS
 from turnkeeper.service.sessions.keeping import SessionKeeper
+from turnkeeper.service.sessions.receipts import Receipt
 from turnkeeper.service.turns import TurnService, Waiter
 from turnkeeper.telemetry import SamplesCollected
 
@@ -320,22 +321,79 @@ class SessionService:
         max_seq_len: int | None = None,
         agent_metadata: JsonObject | None = None,
         rewards: Mapping[str, Reward] | None = None,
+        since: str | None = None,
     ) -> SamplesPayload:
-        """Collect the training samples of a session; nothing changes, and repeating it gives equal bytes.
+        """Collect the training samples of a session. Repeating it gives equal bytes, until a receipt is acknowledged.
+
+        The payload has its receipt, unless the receipt cannot be stored.
+
+        Args:
+            session_id: of the session.
+            max_seq_len: the token limit of a sample; None leaves it to the session.
+            agent_metadata: the trainer's own data.
+            rewards: rewards of single turns, by the id of their reply.
+            since: an acknowledged receipt, whose turns come along without loss.
 
         Raises:
-            RequestError: a reward names no turn, or several.
+            RequestError: a reward names no turn, or several; or the receipt was not acknowledged.
+            ReceiptUnknownError: no collect of the session has the receipt.
             AssemblyError: the turns do not make samples.
         """
         with self.use(session_id) as entry:
             began = self._clock.now()
             collection = await self._reader.collect(
-                entry, max_seq_len=max_seq_len, agent_metadata=agent_metadata, rewards=rewards
+                entry,
+                max_seq_len=max_seq_len,
+                agent_metadata=agent_metadata,
+                rewards=rewards,
+                since=None if since is None else await self._get_acknowledged(entry, since),
             )
             self._count_collected(entry, collection)
-            payload = collection.encode()
+            payload = await asyncio.to_thread(_encode, collection)
+            payload = await self._keep_receipt(entry, payload, turns=len(collection.turn_ledgers))
             self._report_collected(entry, collection, payload, self._clock.now() - began)
             return payload
+
+    async def _get_acknowledged(self, entry: SessionEntry, digest: str) -> Receipt:
+        """Return a receipt that was acknowledged.
+
+        What is collected since then gets a receipt that stands for its turns as well, so that no trainer may lack them.
+        """
+        receipt = await self._keeper.find_receipt(entry, digest)
+        if receipt is None:
+            raise _build_unknown(entry, digest)
+        if not receipt.is_acknowledged:
+            raise RequestError(
+                f"since: the receipt {digest} was not acknowledged",
+                hint=f"POST /sessions/{entry.id}/ack with the receipt says that you have its samples",
+                param="since",
+            )
+        return receipt
+
+    async def _keep_receipt(self, entry: SessionEntry, payload: SamplesPayload, *, turns: int) -> SamplesPayload:
+        """Keep the receipt of a payload; where it cannot be kept the trainer gets its samples all the same."""
+        assert payload.receipt is not None
+        receipt = Receipt(digest=payload.receipt, turns=turns)
+        try:
+            await self._keeper.add_receipt(entry, receipt, at=self._clock.unix())
+        except StoreWriteError as error:
+            logger.warning("session %s is collected without a receipt: %s", entry.id, error)
+            return replace(payload, receipt=None)
+        return payload
+
+    async def acknowledge(self, session_id: str, digest: str) -> Receipt:
+        """Keep that a trainer has the samples of a receipt; repeating it changes nothing.
+
+        Raises:
+            ReceiptUnknownError: no collect of the session has the receipt.
+            StoreWriteError: it cannot be stored.
+        """
+        with self.use(session_id) as entry:
+            receipt = await self._keeper.acknowledge(entry, digest, at=self._clock.unix())
+            if receipt is None:
+                raise _build_unknown(entry, digest)
+            entry.note_acknowledged(receipt)
+            return receipt
 
     def _report_collected(
         self, entry: SessionEntry, collection: Collection, payload: SamplesPayload, seconds: float
@@ -406,3 +464,16 @@ class SessionService:
             entry.busy -= 1
             entry.touch()
             self._memory.relieve()
+
+
+def _encode(collection: Collection) -> SamplesPayload:
+    """Encode the reply to a collect, and compute its receipt, which reads all of its bytes."""
+    payload = collection.encode()
+    return replace(payload, receipt=payload.compute_receipt())
+
+
+def _build_unknown(entry: SessionEntry, digest: str) -> ReceiptUnknownError:
+    return ReceiptUnknownError(
+        f"no collect of session {entry.id} has the receipt {digest[:64]!r}",
+        hint="the receipt of a collect is the header x-turnkeeper-receipt of its reply",
+    )

@@ -140,6 +140,7 @@ MASKED: Mapping[str, Advice] = {
     MaskReason.HOOK: Advice(
         says="a postprocessor masked them, or their turn asked for a model that --train-models does not name"
     ),
+    MaskReason.ACKNOWLEDGED: Advice(says="a trainer has them from an earlier collect, which `since` named"),
 }
 
 WAITS: Mapping[str, Advice] = {

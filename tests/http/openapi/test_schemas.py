@@ -11,7 +11,7 @@
 
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -99,6 +99,11 @@ class Call:
     query: str = ""
     headers: tuple[tuple[str, str], ...] = ()
 
+    def name_receipt(self, receipt: str) -> "Call":
+        """The call, with the receipt of the last collect where its body names one."""
+        named = {name: receipt if value == "{receipt}" else value for name, value in (self.body or {}).items()}
+        return replace(self, body=named or self.body)
+
 
 SESSION = "/sessions/{session_id}"
 ANTHROPIC = (("anthropic-version", "2023-06-01"),)
@@ -127,6 +132,8 @@ SUCCESSES = [
     Call(method="GET", path="/sessions", query="?order=in_flight&state=open&metadata.a=1"),
     Call(method="POST", path=f"{SESSION}/samples"),
     Call(method="POST", path=f"{SESSION}/samples", body={"max_seq_len": 64, "rewards": {}, "metadata": {"reward": 1}}),
+    Call(method="POST", path=f"{SESSION}/ack", body={"receipt": "{receipt}"}),
+    Call(method="POST", path=f"{SESSION}/samples", body={"since": "{receipt}"}),
     *(
         Call(method=method, path=f"{prefix}/v1/models{name}", headers=headers)
         for method in ("GET", "HEAD")
@@ -157,8 +164,10 @@ async def test_what_is_replied_fits_the_schema_of_the_reply() -> None:
     async with running_site() as site:
         session = (await site.create()).removeprefix("/sessions/")
         await site.parts.monitor.poll()  # ready only once an engine has answered
+        receipt = ""
         for call in SUCCESSES:
-            reply = await send(site, call, session, x_api_key=session)
+            reply = await send(site, call.name_receipt(receipt), session, x_api_key=session)
+            receipt = reply.headers.get("x-turnkeeper-receipt", receipt)
             assert reply.status < 300, (call, reply.body)
             check_reply(call.method, call.path, reply)
     assert {(call.method, call.path) for call in SUCCESSES} == set(OPERATIONS)

@@ -17,6 +17,13 @@ DELETE_SESSION = Operation(reply="The session has ended.", status=204, media_typ
 COLLECT_SAMPLES = Operation(
     reply="The samples, in safetensors.", media_type="application/octet-stream", body="SamplesRequest", fails=(422,)
 )
+ACKNOWLEDGE_SAMPLES = Operation(
+    reply="The turns that the receipt stands for are acknowledged.",
+    schema="Receipt",
+    body="AckRequest",
+    is_body_required=True,
+    fails=(503,),
+)
 LIST_MODELS = Operation(reply="The models that the server knows by name.", schema="ModelList", error="ModelError")
 GET_MODEL = Operation(reply="The model; every name is one.", schema="Model", error="ModelError")
 PROBE = Operation(reply="There is a server, and the session if the path names one.", schema="Status")

@@ -240,8 +240,16 @@ SCHEMAS: Mapping[str, JsonObject] = {
                 **allow_null({"type": "object", "additionalProperties": _REWARD}),
                 "description": "A reward for each response id.",
             },
+            "since": {
+                **allow_null(TEXT),
+                "description": "An acknowledged receipt, whose turns come along without loss.",
+            },
         },
-        optional=("max_seq_len", "metadata", "rewards"),
+        optional=("max_seq_len", "metadata", "rewards", "since"),
+    ),
+    "AckRequest": build_object("The samples that a trainer has.", {"receipt": TEXT}),
+    "Receipt": build_object(
+        "The turns that a receipt stands for, in or out of samples.", {"receipt": TEXT, "turns": build_list(COUNT)}
     ),
     "PauseRequest": build_object(
         "How the engines are paused.",

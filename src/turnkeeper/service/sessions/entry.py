@@ -25,6 +25,7 @@ from turnkeeper.samples import Outcome
 from turnkeeper.service.sessions.events import EventStream
 from turnkeeper.service.sessions.footprint import (
     EVENT_BYTES,
+    RECEIPT_BYTES,
     Part,
     measure_known,
     measure_pending,
@@ -34,6 +35,7 @@ from turnkeeper.service.sessions.footprint import (
     measure_value,
 )
 from turnkeeper.service.sessions.keys import KeptKey
+from turnkeeper.service.sessions.receipts import Receipt, ReceiptBook
 from turnkeeper.service.sessions.settings import NewSession
 from turnkeeper.telemetry import ReportStream, TurnEnded
 
@@ -98,6 +100,10 @@ class SessionEntry:
     """How many of its session's events were handed on."""
     collected_turns: int = 0
     """How many turns, from the first on, were there when samples were last collected."""
+    receipts: ReceiptBook = field(default_factory=ReceiptBook)
+    """The receipts of its collects, where no store holds them."""
+    acknowledged: Receipt | None = None
+    """The receipt with the most turns that a trainer has acknowledged."""
     outcome: "tuple[int, Outcome] | None" = None
     """What became of its tokens and leaves at the last collect, or what a forecast said, with the number of its
     session's events at that time: nothing has changed while that number stands."""
@@ -198,6 +204,18 @@ class SessionEntry:
             self.publish()
         elif not self.session.is_delivered(turn_id):
             self.lost.add(turn_id)
+
+    # Receipts.
+
+    def add_receipt(self, receipt: Receipt) -> None:
+        """Hold a receipt in memory."""
+        self.receipts.add(receipt)
+        self._hold(Part.RECEIPTS, len(self.receipts) * RECEIPT_BYTES)
+
+    def note_acknowledged(self, receipt: Receipt) -> None:
+        """Note that a trainer has what a receipt stands for."""
+        if self.acknowledged is None or receipt.turns > self.acknowledged.turns:
+            self.acknowledged = receipt
 
     # Recording.
 

@@ -100,6 +100,7 @@ class SessionFactory:
             else KeptKey(hash=kept.key_hash, grant=Grant(session_id=session_id, scopes=kept.settings.granted)),
             limit_tokens=kept.limit_tokens,
             unknown=set(kept.undelivered),
+            acknowledged=kept.acknowledged,
             published=len(kept.session.events),
         )
         for turn in kept.session.forest.turns:

@@ -39,6 +39,8 @@ class Part(StrEnum):
     """The mismatches that were found between ids and messages of a path."""
     EVENTS = "events"
     """The events of the session, such as a call that was given up or a reply that was delivered."""
+    RECEIPTS = "receipts"
+    """The receipts of its collects, where no store holds them."""
     KNOWN = "known"
     """What is known of its last request: its new messages, and where parts of its body end."""
     IN_FLIGHT = "in_flight"
@@ -48,6 +50,9 @@ class Part(StrEnum):
 SESSION_BYTES, TURN_BYTES, EVENT_BYTES, MESSAGE_BYTES = 5120, 5120, 256, 1024
 """The bytes of a session, a turn (with the report of its end, and what became of its tokens), an event and a message
 of a request, without any text."""
+
+RECEIPT_BYTES = 512
+"""A receipt of a collect, with its place among the others."""
 
 MEMBER_BYTES = 8
 """What a byte of a body's members takes once it is parsed: a schema of tools has many small values."""
@@ -74,6 +79,7 @@ def measure_session(entry: "SessionEntry") -> Mapping[Part, int]:
         Part.PATHS: session.forest.joined_bytes,
         Part.MISMATCHES: sum(measure_value(found) for found in entry.mismatches.values()),
         Part.EVENTS: len(session.events) * EVENT_BYTES,
+        Part.RECEIPTS: len(entry.receipts) * RECEIPT_BYTES,
         Part.KNOWN: measure_known(entry.known, entry.known_new),
         Part.IN_FLIGHT: sum(
             measure_pending(turn.pending) + sum(map(measure_text, turn.texts)) for turn in entry.in_flight.values()

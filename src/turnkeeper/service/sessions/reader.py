@@ -34,6 +34,7 @@ from turnkeeper.service.sessions.activity import FindEngine, describe_end, descr
 from turnkeeper.service.sessions.canonical import Texts, note_noncanonical_turns
 from turnkeeper.service.sessions.entry import SessionEntry
 from turnkeeper.service.sessions.listing import SessionQuery, list_page
+from turnkeeper.service.sessions.receipts import Receipt
 from turnkeeper.service.sessions.record import add_contents, build_metadata, build_records, view_records
 
 logger = logging.getLogger("turnkeeper.mismatch")
@@ -114,8 +115,11 @@ class SessionReader:
         max_seq_len: int | None,
         agent_metadata: JsonObject | None,
         rewards: Mapping[str, Reward] | None,
+        since: Receipt | None = None,
     ) -> Collection:
         """Collect the samples of a session; repeating it gives equal bytes.
+
+        The turns of the receipt ``since`` come along without loss.
 
         Raises:
             RequestError: a reward names no turn, or several.
@@ -134,6 +138,7 @@ class SessionReader:
             max_seq_len=max_seq_len,
             agent_metadata=agent_metadata,
             rewards=rewards,
+            since=since,
             decode=texts.decode,
         )
         revision = len(entry.session.events)
@@ -159,6 +164,7 @@ class SessionReader:
         max_seq_len: int | None,
         agent_metadata: JsonObject | None,
         rewards: Mapping[str, Reward] | None,
+        since: Receipt | None,
         decode: Callable[[TokenIds], str],
     ) -> Callable[[], Collection]:
         """Return a function that collects the session as it stands now; any thread may call the function."""
@@ -173,6 +179,7 @@ class SessionReader:
             max_seq_len=max_seq_len or entry.limit_tokens,
             agent_metadata=agent_metadata,
             rewards=rewards,
+            acknowledged=frozenset(() if since is None else since.turn_ids),
         )
 
     def _build_metadata(self, entry: SessionEntry, mismatches: Mapping[TurnId, list[JsonObject]]) -> JsonObject:
@@ -183,6 +190,7 @@ class SessionReader:
             "sampling_params": dict(entry.settings.pins),
             "on_truncated": str(entry.session.policy.on_truncated),
             **({"evaluation": True} if entry.settings.evaluation else {}),
+            **({"acknowledged": entry.acknowledged.to_json()} if entry.acknowledged is not None else {}),
             "bytes": entry.turn_bytes,
         }
         return build_metadata(

@@ -7,6 +7,7 @@
     note          events that nobody waits for
     load          a session that this process does not have in memory
     delete        a deleted session stays deleted
+    add_receipt   a collect is known by its receipt from now on
     settle        waits until an opening or an end is stored
 """
 
@@ -20,6 +21,7 @@ from turnkeeper.core import Event, Session, Turn
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.sessions.entry import SessionEntry
+from turnkeeper.service.sessions.receipts import Receipt
 from turnkeeper.service.sessions.settings import NewSession
 
 
@@ -37,6 +39,8 @@ class KeptSession:
     changed_at: float
     undelivered: Set[TurnId]
     """Turns of which nobody knows whether their reply was delivered."""
+    acknowledged: Receipt | None = None
+    """The receipt with the most turns that a trainer has acknowledged."""
 
 
 class SessionKeeper(Protocol):
@@ -91,6 +95,29 @@ class SessionKeeper(Protocol):
         """Begin to delete a session for good, at a time in Unix seconds; ``settle`` tells whether that is kept."""
         ...
 
+    async def add_receipt(self, entry: SessionEntry, receipt: Receipt, *, at: float) -> None:
+        """Keep the receipt of a collect at a time in Unix seconds; one that is kept stays as it is.
+
+        Raises:
+            StoreWriteError: it cannot be kept.
+        """
+        ...
+
+    async def find_receipt(self, entry: SessionEntry, digest: str) -> Receipt | None:
+        """Find a receipt of a session; None where there is none."""
+        ...
+
+    async def acknowledge(self, entry: SessionEntry, digest: str, *, at: float) -> Receipt | None:
+        """Keep that a trainer has what a receipt stands for, since a time in Unix seconds.
+
+        Returns:
+            The receipt; None where there is none.
+
+        Raises:
+            StoreWriteError: it cannot be kept.
+        """
+        ...
+
     async def settle(self, session_id: SessionId) -> None:
         """Wait until the opening or the end of a session is kept; return at once where neither is on its way.
 
@@ -142,6 +169,18 @@ class MemoryKeeper:
 
     def delete(self, session_id: SessionId, *, at: float) -> None:
         """Keep nothing."""
+
+    async def add_receipt(self, entry: SessionEntry, receipt: Receipt, *, at: float) -> None:
+        """Keep the receipt with the session."""
+        entry.add_receipt(receipt)
+
+    async def find_receipt(self, entry: SessionEntry, digest: str) -> Receipt | None:
+        """Find the receipt among those of the session that are held."""
+        return entry.receipts.find(digest)
+
+    async def acknowledge(self, entry: SessionEntry, digest: str, *, at: float) -> Receipt | None:
+        """Note it with the session."""
+        return entry.receipts.acknowledge(digest)
 
     async def settle(self, session_id: SessionId) -> None:
         """Return at once."""

@@ -17,6 +17,7 @@ from turnkeeper.matching import Matcher
 from turnkeeper.service.sessions.closing import SERVER_STOPS
 from turnkeeper.service.sessions.entry import SessionEntry
 from turnkeeper.service.sessions.keeping import KeptSession
+from turnkeeper.service.sessions.receipts import Receipt, find_furthest
 from turnkeeper.service.sessions.settings import parse_new_session
 from turnkeeper.store import (
     Channel,
@@ -135,7 +136,28 @@ class StoreKeeper:
             opened_at=opening.at,
             changed_at=loaded.line.changed_at,
             undelivered=frozenset(_list_undelivered(session)),
+            acknowledged=find_furthest(self._read_receipts(loaded.line.id)),
         )
+
+    async def add_receipt(self, entry: SessionEntry, receipt: Receipt, *, at: float) -> None:
+        """Store the receipt."""
+        await self._store.add_receipt(entry.id, receipt.digest, receipt.turns, at)
+
+    async def find_receipt(self, entry: SessionEntry, digest: str) -> Receipt | None:
+        """Read the session's receipts."""
+        receipts = await asyncio.to_thread(self._read_receipts, entry.id)
+        return next((each for each in receipts if each.digest == digest), None)
+
+    def _read_receipts(self, session_id: SessionId) -> list[Receipt]:
+        return [
+            Receipt(digest=each.receipt, turns=each.turns, is_acknowledged=each.acknowledged_at is not None)
+            for each in self._store.reader.list_receipts(session_id)
+        ]
+
+    async def acknowledge(self, entry: SessionEntry, digest: str, *, at: float) -> Receipt | None:
+        """Store it, where the receipt is in the store."""
+        turns = await self._store.acknowledge(entry.id, digest, at)
+        return None if turns is None else Receipt(digest=digest, turns=turns, is_acknowledged=True)
 
     def expire(self, session_id: SessionId, *, at: float) -> None:
         """Close the session in the store; its records stay."""
