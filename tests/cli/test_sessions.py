@@ -1,6 +1,6 @@
 """``turnkeeper sessions``, ``show`` and ``explain``.
 
-1. They read a payload file, a folder of them and a running server, and say the same of a session in each.
+1. They read a payload file, a folder of them, a running server and its store, and say the same of a session in each.
 2. ``--json`` says the same to programs.
 3. What cannot be read is one line on stderr, and one with what to do: exit status 2 where the command line is wrong,
    else 1.
@@ -169,16 +169,17 @@ def call(*arguments: str, key: str | None = None) -> subprocess.CompletedProcess
     )
 
 
-async def test_a_server_and_the_payload_of_its_session_say_the_same(tmp_path: Path) -> None:
+async def test_a_server_its_store_and_the_payload_of_its_session_say_the_same(tmp_path: Path) -> None:
     options = ["--hf-checkpoint", str(shipped_checkpoint()), "--tito-model", "qwen3", "--use-session-server", "v2"]
     async with running_command(["engine", "--port", "0"]) as engine:
         options += ["--backend-url", engine.url, "--session-server-port", "0", "--api-key", "admin-key"]
+        options += ["--store", str(tmp_path / "store")]
         async with running_command(["serve", *options]) as served:
             await asyncio.to_thread(compare, served.url, tmp_path)
 
 
 def compare(server: str, folder: Path) -> None:
-    """Take two turns, and hold what the commands say of the server against what they say of the payload."""
+    """Take two turns, and hold what the commands say of the server against the payload and the store."""
     body = {"metadata": {"task": "sum"}}
     session_id = json.loads(post(f"{server}/sessions", body, "admin-key"))["session_id"]
     for question in ("1 + 1", "2 + 2"):
@@ -200,8 +201,19 @@ def compare(server: str, folder: Path) -> None:
         ids = [[token["id"] for token in turn["content"]["tokens"]] for turn in (left, right)]
         assert ids[0] == ids[1]
         assert len(ids[0]) == left["completion_tokens"]
+    store = str(folder / "store")
+    of_store = json.loads(call("show", store, "--json").stdout)
+    for left, right in zip(of_server["turns"], of_store["turns"], strict=True):
+        assert {name for name in left if left[name] != right[name]} <= {"times", "engine"}
+    listed = call("sessions", store).stdout.splitlines()
+    assert [line.split()[:3] for line in listed] == [["session", "state", "turns"], [session_id, "open", "2"]]
+    forked = "Turn 1 starts a root of its own: its first message is another one than that of turn 0"
+    assert forked in call("explain", store).stdout
+    missing = call("show", store, "f" * 32)
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr.splitlines()[-1] == f"  hint: turnkeeper sessions {store}"
     explained = call("explain", server, session_id, "--api-key", "admin-key")
-    assert "Turn 1 starts a root of its own: its first message is another one than that of turn 0" in explained.stdout
+    assert forked in explained.stdout
     refused = call("explain", server, session_id, "--api-key", "wrong")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("turnkeeper: error: ")

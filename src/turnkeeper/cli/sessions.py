@@ -1,4 +1,4 @@
-"""``turnkeeper sessions``, ``show`` and ``explain``: what a server, or a folder of payloads, holds of sessions.
+"""``turnkeeper sessions``, ``show`` and ``explain``: what a server, a store, or a folder of payloads holds of sessions.
 
 Text goes to people and is never cut when it is piped; ``--json`` goes to programs.
 """
@@ -27,7 +27,10 @@ TERMINAL_TEXT = 1000
 _KEY_HELP = "A key of the server: the admin's, or that of a session."
 
 Target = Annotated[
-    str, typer.Argument(metavar="TARGET", help="URL of a server, or a samples payload, or a folder of payloads.")
+    str,
+    typer.Argument(
+        metavar="TARGET", help="URL of a server, folder of a store, samples payload, or folder of payloads."
+    ),
 ]
 SessionIdText = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="The session; needless where the target has one only.")
@@ -40,7 +43,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def sessions(
     target: Target = DEFAULT_TARGET,
-    state: Annotated[str | None, typer.Option(metavar="STATE", help="Only sessions that are open, or closed.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STATE", help="Only sessions that are open, or closed; in a store open, expired or deleted."
+        ),
+    ] = None,
     phase: Annotated[
         str | None,
         typer.Option(

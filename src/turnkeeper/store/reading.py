@@ -134,6 +134,25 @@ class SlotReader:
         with self._engine.connect() as connection:
             return [StoredReceipt(**row) for row in connection.execute(query).mappings()]
 
+    def read_opening(self, session_id: SessionId) -> SessionOpening:
+        """Read how a session was opened, and no other record of it.
+
+        Raises:
+            SessionNotFoundError: the store has no records of it.
+            StoreRecordError: its opening cannot be read.
+            StoreVersionError: a newer version wrote it.
+        """
+        query = select(EVENTS.c.record).join(SESSIONS, SESSIONS.c.number == EVENTS.c.session)
+        query = query.where(SESSIONS.c.id == session_id, EVENTS.c.place == 0)
+        with self._engine.connect() as connection:
+            record = connection.execute(query).scalar()
+        if record is None:
+            raise SessionNotFoundError(f"the store has no records of session {session_id}")
+        opening = SessionDecoder().decode(record)
+        if not isinstance(opening, SessionOpening):
+            raise StoreRecordError(f"session {session_id}: its first record is not its opening")
+        return opening
+
     def load_session(self, session_id: SessionId, rows: RowReading = RowReading.STORED) -> LoadedSession:
         """Load a session.
 

@@ -1,4 +1,4 @@
-"""Sessions as people read them: from a server or from payload files, as a tree, as text, and explained in sentences."""
+"""Sessions as people read them: from a server, a store or payload files; as a tree, as text, explained in sentences."""
 
 from turnkeeper.views.explain import SessionExplanation, explain_session
 from turnkeeper.views.session import ShownSession, ShownTurn

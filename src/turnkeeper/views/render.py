@@ -70,6 +70,7 @@ def render_session(session: ShownSession) -> list[str]:
     for turn in session.in_flight:
         behind = "a first prompt" if turn.get("parent") is None else f"behind turn {turn['parent']}"
         lines.append(f"in flight, {behind}: {_describe_oldest([turn], 1)}")
+    lines += [f"note: {note}" for note in session.notes]
     lines += ["", *render_tree(session)]
     return [escape_controls(line) for line in lines]
 

@@ -106,6 +106,8 @@ class ShownSession:
     """The turns without children that end no sample: ``node_id``, ``cause``, ``by``."""
     mismatches: int = 0
     """The number of places in which the ids of the newest path say something else than its messages."""
+    notes: tuple[str, ...] = ()
+    """What its source could not read of it, in sentences."""
 
     def list_leaves(self) -> tuple[ShownTurn, ...]:
         """List the turns that nothing extends, in commit order."""

@@ -1,4 +1,4 @@
-"""Where sessions are read from: a server, a payload file, a folder of them. The target itself tells which is meant.
+"""Where sessions are read from: a server, a store, a payload file, a folder of them. The target tells which is meant.
 
 To add a source: implement `SessionSource`, and add the function that recognises its targets to `SOURCES`.
 """
@@ -13,6 +13,9 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.views.payload import PayloadFolder
 from turnkeeper.views.server import ServerSource, find_server_url
 from turnkeeper.views.session import ShownSession
+
+STORE_FILE = "store.json"
+"""What every store has in its folder; the store's own name for it is `turnkeeper.store.folder.MANIFEST`."""
 
 
 class SessionSource(Protocol):
@@ -67,9 +70,19 @@ def _find_payloads(target: str, options: OpenOptions) -> SessionSource | None:
     return PayloadFolder(path) if path.exists() else None
 
 
-SOURCES: Sequence[Callable[[str, OpenOptions], SessionSource | None]] = (_find_payloads, _find_server)
+def _find_store(target: str, options: OpenOptions) -> SessionSource | None:
+    path = Path(target)
+    if not (path / STORE_FILE).is_file():
+        return None
+    from turnkeeper.views.store import StoreSource  # brings SQLite and all of the service
+
+    return StoreSource(path)
+
+
+SOURCES: Sequence[Callable[[str, OpenOptions], SessionSource | None]] = (_find_store, _find_payloads, _find_server)
 """The kinds of sources, each as a function that returns the source of a target, or None where the target is of another
-kind. The first that knows a target has it: a file named like a host is a file."""
+kind. The first that knows a target has it: a file named like a host is a file, and a folder with a store's file is a
+store."""
 
 
 def open_source(target: str, options: OpenOptions = OpenOptions()) -> SessionSource:
@@ -84,5 +97,5 @@ def open_source(target: str, options: OpenOptions = OpenOptions()) -> SessionSou
             return source
     raise ConfigError(
         f"{target!r} is neither the URL of a server nor a file or folder that exists",
-        hint="give http://HOST:PORT, a samples payload, or a folder of payloads",
+        hint="give http://HOST:PORT, the folder of a store, a samples payload, or a folder of payloads",
     )
