@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from assets import MissingAssetError, get_asset, is_optional
 
@@ -13,6 +14,9 @@ FAST = tuple(
 )
 """The folders of the fast tests: the pure packages, and sessions and front doors over an engine in memory. The rest of
 rendering compares itself with every published template and tokenizer, and takes minutes."""
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure of the code
+settings.load_profile("untimed")
 
 
 def _is_fast(path: Path) -> bool:

@@ -24,6 +24,7 @@ from turnkeeper.core import DropReason
 from turnkeeper.errors import SessionExpiredError, SessionNotFoundError, StoreFullError, StoreWriteError
 from turnkeeper.samples import decode_samples
 from turnkeeper.service.sessions import NewSession
+from turnkeeper.service.sessions.footprint import Part, measure_session
 from turnkeeper.service.sessions.keeping.storing import StoreKeeper
 from turnkeeper.store import RetentionRules, SessionStore, StoreRules
 from turnkeeper.store.faults import CrashPoint, Reach, go_on
@@ -242,6 +243,9 @@ async def test_stored_rows_are_not_in_memory_and_samples_hold_them(tmp_path: Pat
         await kit.say(session_id, [user("a"), assistant("first"), user("b")], "second")
         turns = kit.look(session_id).forest.turns
         assert [turn.completion.rows.in_memory for turn in turns] == [False, False]
+        entry = kit.find_entry(session_id)
+        assert entry.held[Part.ROWS] == 0
+        assert dict(entry.held) == dict(measure_session(entry))
         payload = await collect(kit, session_id)
     async with serving(tmp_path, engine=RoutingEngine(), **options) as kit:
         assert await collect(kit, session_id) == payload

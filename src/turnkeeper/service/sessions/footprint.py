@@ -115,9 +115,9 @@ def measure_turn(turn: Turn) -> int:
 
 
 def measure_rows(turn: Turn) -> int:
-    """Measure the routing rows of a turn, in memory or on disk, in bytes."""
+    """Measure the routing rows of a turn, in bytes; rows that are stored take no memory."""
     rows = turn.completion.rows
-    return 0 if rows is None else rows.size_bytes
+    return 0 if rows is None or not rows.in_memory else rows.size_bytes
 
 
 def measure_pending(pending: PendingTurn) -> int:
