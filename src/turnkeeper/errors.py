@@ -24,6 +24,7 @@
     |  |- SessionExpiredError              404
     |  `- SessionClosedError               404  deleted, or takes no further turns
     |- RouteNotServedError                 404  a route that is not for agents
+    |- MethodNotAllowedError               405  the route has other methods
     |- RequestTimeoutError                 408  the request did not come in
     |- BodyTooLargeError                   413
     |- UnsupportedEncodingError            415  the body is compressed
@@ -218,6 +219,12 @@ class RouteNotServedError(TurnkeeperError):
     """The route is not for agents."""
 
     status = 404
+
+
+class MethodNotAllowedError(TurnkeeperError):
+    """The route does not have this method; the header ``Allow`` lists those that it has."""
+
+    status = 405
 
 
 class BodyTooLargeError(TurnkeeperError):

@@ -10,6 +10,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import urllib.request
@@ -50,6 +51,14 @@ def test_a_payload_is_shown(payload: Path) -> None:
     assert lines[6].startswith("└─ 2 branch: input_changed · 7+1 tokens")
     assert "    [3 tokens; mean logprob -1.400, least -1.500; version v1; 3 trained]" in lines
     assert "    place      id" not in result.stdout
+
+
+def test_the_page_on_the_command_line_has_the_keys_of_each_json(payload: Path) -> None:
+    page = (SRC.parent / "docs" / "reference" / "command-line.md").read_text()
+    for command in ("sessions", "show", "explain"):
+        [row] = re.findall(rf"^\| `{command}` \| (.+) \|$", page, re.MULTILINE)
+        said = json.loads(run(command, str(payload), "--json").stdout)
+        assert set(re.findall(r"`(\w+)`", row)) == set(said), command
 
 
 def test_tokens_and_turns_are_chosen(payload: Path) -> None:

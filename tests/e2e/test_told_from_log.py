@@ -1,14 +1,15 @@
 """What happened on a server is told from its log alone.
 
 A real server, as a process, in front of a scripted engine: a fork, a refused request, a pause, a turn that is stuck, an
-engine that dies, and a session that is deleted. Each is read from the JSON lines and nothing else; then what ``GET
-/sessions``, the session, ``turnkeeper show`` and ``/metrics`` say is held against it.
+engine that dies, a session that is deleted, and an abort. Each is read from the JSON lines and nothing else; then what
+``GET /sessions``, the session, ``turnkeeper show`` and ``/metrics`` say is held against it.
 """
 
 import asyncio
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -196,6 +197,11 @@ async def test_everything_that_happened_is_told_from_the_log() -> None:
         last = await log.wait_for("request_failed", request=dead.headers["x-request-id"])
         assert (last["session"], last["because"][0]) == (stuck, "ClientConnectorError: Connection refused")
 
+        # Requests that no route takes.
+        assert (await server.http.get("/nowhere")).status_code == 404
+        assert (await server.http.patch("/sessions")).status_code == 405
+        await log.wait_for("request_failed", code="method_not_allowed")
+
         # The server agrees.
         metrics = await server.read_metrics()
         records = (await server.http.get(f"/sessions/{forked}")).json()["metadata"]
@@ -215,8 +221,18 @@ async def test_everything_that_happened_is_told_from_the_log() -> None:
         assert (ended["turns"], ended["reason"], ended["uncollected_tokens"]) == (3, "deleted", 0)
         assert ended["sampled_tokens"] == sum(line["sampled_tokens"] for line in ends)
 
+        # So is an abort, and what it closed.
+        await server.http.post("/engine/abort")
+        assert (await log.wait_for("turns_aborted"))["sessions"] == 2
+        for session_id in (paused, stuck):
+            closed = await log.wait_for("session_closed", session=session_id)
+            shown_as = (await server.show(session_id))["closed"]
+            assert closed["reason"] == shown_as == "all turns were aborted"
+        await server.http.post("/engine/abort")
+
         server.process.terminate()
         await log.read_rest()
+    assert len(log.select("session_closed")) == 2
     left = {line["session"]: line["reason"] for line in log.select("session_ended") if line["session"] != forked}
     assert left == dict.fromkeys((paused, stuck), "the server is stopping")
 
@@ -241,8 +257,13 @@ def check_metrics(log: Log, metrics: dict[str, float]) -> None:
         assert counted == len(log.select("turn_ended", label=label, cause=cause)), (label, cause)
     for end in ("recorded", "failed", "abandoned"):
         assert metrics[f'turnkeeper_turns_ended_total{{end="{end}"}}'] == len(log.select("turn_ended", end=end))
-    for code in ("assistant_last", "engine"):
-        assert metrics[f'turnkeeper_errors_total{{code="{code}"}}'] == len(log.select("request_failed", code=code))
+    counted = {
+        name.split('"')[1]: value for name, value in metrics.items() if name.startswith("turnkeeper_errors_total{")
+    }
+    assert {code: value for code, value in counted.items() if value} == Counter(
+        line["code"] for line in log.select("request_failed")
+    )
+    assert set(counted) >= {"assistant_last", "engine", "route_not_served", "method_not_allowed"}
     pauses = log.select("pause_changed", is_paused=False)
     assert metrics['turnkeeper_pause_seconds_count{mode="retract"}'] == len(pauses)
     (url,) = log.select("server_started")[0]["engines"]

@@ -141,6 +141,28 @@ async def test_a_bad_call_of_the_control_plane_is_refused() -> None:
         assert (await site.call("GET", "/sessions")).json()["sessions"] == []
 
 
+async def test_what_no_route_takes_is_refused_counted_and_reported_like_any_other_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with running_site() as site:
+        for method, path, status, allowed in (
+            ("GET", "/nowhere", 404, None),
+            ("PATCH", "/sessions", 405, "GET, HEAD, POST"),
+            ("DELETE", "/health", 405, "GET, HEAD"),
+            ("TRACE", "/sessions/x/y", 405, "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"),
+        ):
+            reply = await site.call(method, path)
+            assert (reply.status, reply.headers.get("allow")) == (status, allowed), path
+            assert reply.headers["x-should-retry"] == "false"
+            last = caplog.messages[-1]
+            assert last.startswith(f"request_failed request={reply.headers['x-request-id']} method={method} path=")
+            assert f" status={status} code={reply.json()['code']}" in last
+        counted = (await site.call("GET", "/metrics")).body.decode()
+        assert 'turnkeeper_errors_total{code="route_not_served"} 1.0' in counted
+        assert 'turnkeeper_errors_total{code="method_not_allowed"} 3.0' in counted
+
+
 async def test_bad_samples_requests_are_refused() -> None:
     async with running_site() as site:
         session = await site.create()

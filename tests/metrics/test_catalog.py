@@ -113,6 +113,7 @@ async def live_through_everything(site: Site) -> None:
     assert (await site.call("POST", f"{session}/v1/responses", {"input": "a"})).status == 200
     await site.call("POST", f"{session}/samples")
     await site.call("GET", "/nowhere")
+    await site.call("PATCH", "/sessions")
     await site.call("DELETE", session)
 
 
@@ -130,9 +131,12 @@ async def test_nothing_that_happens_adds_a_series() -> None:
         'turnkeeper_turn_labels_total{cause="first",label="root"}': 1,
         'turnkeeper_fields_dropped_total{field="other"}': 2,
         'turnkeeper_errors_total{code="engine"}': 1,
+        'turnkeeper_errors_total{code="route_not_served"}': 1,
+        'turnkeeper_errors_total{code="method_not_allowed"}': 1,
         'turnkeeper_turns_ended_total{end="failed"}': 1,
         'turnkeeper_pause_seconds_count{mode="in_place"}': 1,
         "turnkeeper_collect_bytes_count": 1,
     }
+    assert 'routing_replay="false",store="memory",workers="1"}' in text
     for series, value in counted.items():
         assert f"{series} {float(value)}" in text, series

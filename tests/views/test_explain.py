@@ -167,4 +167,5 @@ def test_ids_that_differ_from_messages_are_said() -> None:
     talk = Talk(Tree())
     talk.say(user("u"))
     session = replace(show(talk.session), mismatches=2)
-    assert "say something else than its messages in 2 places" in explain_session(session).summary[-1]
+    assert "say something else than its messages in 2 places:" in explain_session(session).summary[-1]
+    assert "in 1 place:" in explain_session(replace(session, mismatches=1)).summary[-1]

@@ -4,31 +4,28 @@ Starlette routes requests and runs the lifespan; every handler is plain ASGI, so
 limit, and errors have one shape.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp
 
 from turnkeeper import __version__
 from turnkeeper.access import Right
 from turnkeeper.dialects import DIALECTS, Dialect
-from turnkeeper.dialects.jsonbody import encode_json
-from turnkeeper.errors import RouteNotServedError
-from turnkeeper.headers import JSON_HEADERS, REQUEST_ID
+from turnkeeper.errors import MethodNotAllowedError, RouteNotServedError
 from turnkeeper.http.backend import Backend
 from turnkeeper.http.endpoint import Endpoint, Handle, list_rights
-from turnkeeper.http.exchange import Exchange, Receive, Scope, Send, choose_request_id
+from turnkeeper.http.exchange import Exchange, Receive, Scope, Send
 from turnkeeper.http.failure import answer_or_explain
 from turnkeeper.http.models import ModelsHandler, choose_dialect
 from turnkeeper.http.openapi import ApiPages, Operation, describe_routes, operations
 from turnkeeper.http.routes import Routes
 from turnkeeper.http.turns import TokenCountHandler, TurnHandler
+from turnkeeper.logs import with_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +54,12 @@ def build_app(backend: Backend) -> Starlette:
         yield
         await backend.lifecycle.close()
 
+    routes = [MethodRoute(row.path, row.app, methods=list(row.methods)) for row in build_route_rows(backend)]
     app = Starlette(
-        routes=[Route(row.path, row.app, methods=list(row.methods)) for row in build_route_rows(backend)],
+        routes=routes,
         lifespan=live,
-        exception_handlers={HTTPException: answer_http_error},
     )
-    app.router.default = answer_unknown
+    app.router.default = build_fallback(backend, routes)
     app.router.redirect_slashes = False
     return app
 
@@ -183,21 +180,35 @@ def _build_turn_rows(backend: Backend, dialect: Dialect) -> Iterator[RouteRow]:
         yield row(f"{prefix}/{dialect.count_path}", "Count a prompt's tokens.", count, operation)
 
 
-async def answer_http_error(request: Request, error: Exception) -> Response:
-    """Answer a refusal of Starlette's own, such as a method that a route does not have, as the control plane does."""
-    assert isinstance(error, HTTPException)
-    body = encode_json({"error": error.detail, "code": error.detail.lower().replace(" ", "_")})
-    request_id = choose_request_id(request.headers.get(REQUEST_ID))
-    headers = {**(error.headers or {}), **JSON_HEADERS, REQUEST_ID: request_id}
-    return Response(body, status_code=error.status_code, headers=headers)
+class MethodRoute(Route):
+    """A route that takes the requests of its methods alone and leaves all others to the fallback."""
+
+    def has_path(self, scope: Scope) -> bool:
+        """Tell whether the path of a request is the route's, whatever its method."""
+        return super().matches(scope)[0] is not Match.NONE
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Tell whether path and method of a request are the route's."""
+        match, child = super().matches(scope)
+        return (match, child) if match is Match.FULL else (Match.NONE, {})
 
 
-async def answer_unknown(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request that no route takes."""
-    if scope["type"] != "http":
-        return
+def build_fallback(backend: Backend, routes: Sequence[MethodRoute]) -> ASGIApp:
+    """Build the application that refuses what no route takes: a path that is not served, or a method of one that is."""
 
-    async def refuse(exchange: Exchange) -> None:
-        raise RouteNotServedError(f"there is no {exchange.method} {exchange.path}", hint="/docs lists the routes")
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope, receive, send)
+        allowed = sorted({name for route in routes if route.has_path(scope) for name in route.methods or ()})
 
-    await answer_or_explain(Exchange(scope, receive, send), refuse)
+        async def refuse(_: Exchange) -> None:
+            asked = f"there is no {exchange.method} {exchange.path}"
+            if allowed:
+                raise MethodNotAllowedError(f"{asked}, only {', '.join(allowed)}", allowed=allowed)
+            raise RouteNotServedError(asked, hint="/docs lists the routes")
+
+        with with_ids(request=exchange.request_id):
+            await answer_or_explain(exchange, refuse, on_error=partial(backend.report_failure, exchange))
+
+    return answer

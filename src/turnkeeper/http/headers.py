@@ -11,7 +11,7 @@ from hashlib import blake2b
 from turnkeeper.core.agent import HARNESS_HEADERS
 from turnkeeper.core.idempotency import read_retry_marks
 from turnkeeper.core.turn import RetryMarks
-from turnkeeper.errors import TurnkeeperError, UnsupportedEncodingError
+from turnkeeper.errors import MethodNotAllowedError, TurnkeeperError, UnsupportedEncodingError
 from turnkeeper.headers import REQUEST_ID, TRACE_HEADERS
 
 KEPT_CHARACTERS = 256
@@ -64,12 +64,20 @@ def build_error_headers(error: TurnkeeperError) -> dict[str, str]:
     """Build the headers that tell a client whether to try again.
 
     ``Retry-After`` goes with 429 and a 503 that passes; everything that stays refused says ``x-should-retry: false``.
-    The refusal of a compressed body also names the one encoding that is taken.
+    The refusal of a compressed body also names the one encoding that is taken, that of a method those of the route.
     """
-    if isinstance(error, UnsupportedEncodingError):
-        return {"accept-encoding": "identity", "x-should-retry": "false"}
     if error.retry_after_s is not None:
         return {"retry-after": str(error.retry_after_s)}
     if error.is_retryable:
         return {}
-    return {"retry-after": "1"} if error.http_status == 429 else {"x-should-retry": "false"}
+    if error.http_status == 429:
+        return {"retry-after": "1"}
+    return {**_list_what_is_taken(error), "x-should-retry": "false"}
+
+
+def _list_what_is_taken(error: TurnkeeperError) -> dict[str, str]:
+    if isinstance(error, UnsupportedEncodingError):
+        return {"accept-encoding": "identity"}
+    if isinstance(error, MethodNotAllowedError):
+        return {"allow": ", ".join(error.facts["allowed"])}
+    return {}

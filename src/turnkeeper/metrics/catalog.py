@@ -440,7 +440,7 @@ _SERVER: tuple[MetricRow, ...] = (
         "1; its labels say how it was started.",
         *(
             _label(name, source=_CONFIG)
-            for name in ("family", "history", "pause_mode", "routing_replay", "on_abort", "workers")
+            for name in ("family", "history", "pause_mode", "routing_replay", "on_abort", "store", "workers")
         ),
         unit=Unit.STATE,
         tells="Join it to another metric, to compare runs by their configuration.",

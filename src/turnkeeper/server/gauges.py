@@ -79,6 +79,7 @@ def _describe_server(metrics: Metrics, config: ResolvedConfig) -> None:
         pause_mode=config.engine.pause_generation_mode,
         routing_replay=str(config.routing.use_rollout_routing_replay).lower(),
         on_abort=config.engine.on_abort,
+        store="memory" if config.store_folder is None else "folder",
         workers=str(config.server.session_server_workers),
     )
     limits = config.limits

@@ -46,6 +46,9 @@ logger = logging.getLogger("turnkeeper.sessions")
 
 ALL_SESSIONS = SessionQuery()
 
+ABORTED = "all turns were aborted"
+"""Why a session takes no further turns behind an abort."""
+
 SWEEP_INTERVAL_S = 30.0
 """How often idle sessions are looked for. One that is asked for expires at its time in any case."""
 
@@ -428,13 +431,16 @@ class SessionService:
         Returns:
             The number of sessions.
         """
+        logger.info(LogEvent("turns_aborted", sessions=len(self._registry), turns=self._registry.count_turns()))
         for entry in self._registry:
             entry.after_recording(partial(self._close_to_turns, entry))
         self._gate.abort_turns()
         return len(self._registry)
 
     def _close_to_turns(self, entry: SessionEntry) -> None:
-        entry.session.close("all turns were aborted", at=self._clock.unix())
+        if entry.session.closed_as is None:
+            logger.info(LogEvent("session_closed", session=entry.id, reason=ABORTED))
+        entry.session.close(ABORTED, at=self._clock.unix())
         entry.publish()
 
     def sweep(self) -> int:

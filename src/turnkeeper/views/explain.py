@@ -263,7 +263,7 @@ def _summarise(session: ShownSession, forks: tuple[Fork, ...]) -> tuple[str, ...
         said.append("nothing forked")
     if session.mismatches:
         said.append(
-            f"the ids of the newest path say something else than its messages in {session.mismatches} places: "
+            f"the ids of the newest path say something else than its messages in {count(session.mismatches, 'place')}: "
             "turnkeeper verify says how far the family of the checkpoint holds"
         )
     return tuple(said)

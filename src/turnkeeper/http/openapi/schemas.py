@@ -40,7 +40,7 @@ def list_error_codes() -> list[str]:
             if not issubclass(child, ConfigError) and child.__module__ == TurnkeeperError.__module__:
                 yield from walk(child)
 
-    return [*dict.fromkeys(walk(TurnkeeperError)), "method_not_allowed"]
+    return list(dict.fromkeys(walk(TurnkeeperError)))
 
 
 def _build_turn_body(description: str, own: Mapping[str, JsonObject], required: tuple[str, ...]) -> JsonObject:
