@@ -76,6 +76,10 @@ def test_tokens_and_turns_are_chosen(payload: Path) -> None:
         "        2      15    -1.5000  v1       1",
     ]
     assert "turn 0" not in result.stdout
+    for flags, with_content in (((), [0, 1, 2]), (("--turn", "1"), [1]), (("--tree",), list[int]())):
+        turns = json.loads(run("show", str(payload), *flags, "--json").stdout)["turns"]
+        assert [turn["id"] for turn in turns] == [0, 1, 2]
+        assert [turn["id"] for turn in turns if turn["content"] is not None] == with_content, flags
     tree = run("show", str(payload), "--tree").stdout
     assert "└─ 2 branch" in tree
     assert "sampled:" not in tree
@@ -203,7 +207,7 @@ def compare(server: str, folder: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     of_server = json.loads(shown.stdout)
     of_file = json.loads(call("show", str(path), "--json").stdout)
-    assert of_file["id"] == of_server["id"] == session_id
+    assert of_file["session_id"] == of_server["session_id"] == session_id
     differing = {"content", "times", "engine"}
     for left, right in zip(of_server["turns"], of_file["turns"], strict=True):
         assert {name for name in left if left[name] != right[name]} <= differing
@@ -221,6 +225,9 @@ def compare(server: str, folder: Path) -> None:
     missing = call("show", store, "f" * 32)
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr.splitlines()[-1] == f"  hint: turnkeeper sessions {store}"
+    missing = call("show", server, "f" * 32, key="admin-key")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "each process of --session-server-workers knows its own sessions alone" in missing.stderr
     explained = call("explain", server, session_id, "--api-key", "admin-key")
     assert forked in explained.stdout
     refused = call("explain", server, session_id, "--api-key", "wrong")

@@ -5,9 +5,9 @@ Text goes to people and is never cut when it is piped; ``--json`` goes to progra
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -127,9 +127,7 @@ def show(
     except TurnkeeperError as error:
         fail(error)
     if as_json:
-        from dataclasses import asdict
-
-        _print([json.dumps(asdict(session), indent=2)])
+        _print([json.dumps(_to_json(session, turns=turn or [], tree=tree), indent=2)])
         return
     from turnkeeper.views.render import render_session, render_turn
 
@@ -173,6 +171,17 @@ def _read(target: str, session_id: str | None, api_key: str | None) -> "ShownSes
         raise ConfigError(f"{target} has no session")
     shown = ", ".join(first[:3]) + (", ..." if len(first) > 3 else "")
     raise ConfigError(f"{target} has several sessions: {shown}", hint=f"name one of them; turnkeeper sessions {target}")
+
+
+def _to_json(session: "ShownSession", *, turns: Sequence[int], tree: bool) -> dict[str, Any]:
+    """Return the session ready for JSON; turns whose content was not asked for have none, as in the text."""
+    from dataclasses import asdict
+
+    shown = asdict(session)
+    for each in shown["turns"]:
+        if tree or (turns and each["id"] not in turns):
+            each["content"] = None
+    return {"session_id": shown.pop("id"), **shown}
 
 
 def _split_pair(text: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from turnkeeper.client.requester import Requester
 from turnkeeper.client.retry import NO_RETRY
 from turnkeeper.client.sync import run
 from turnkeeper.client.transports import Urllib3Transport
+from turnkeeper.errors import SessionNotFoundError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples.sample import OWN_KEY
 from turnkeeper.views.message import describe_message
@@ -58,7 +59,12 @@ class ServerSource:
 
     def read_session(self, session_id: str) -> ShownSession:
         """Read one session with the content of every branch."""
-        return read_answer(self._get(f"/sessions/{quote(session_id, safe='')}?branches=1", "session_id", "metadata"))
+        path = f"/sessions/{quote(session_id, safe='')}?branches=1"
+        try:
+            return read_answer(self._get(path, "session_id", "metadata"))
+        except SessionNotFoundError as error:
+            hint = "each process of --session-server-workers knows its own sessions alone: ask the others as well"
+            raise type(error)(error.message, hint=error.hint or hint, **error.facts) from error
 
     def _get(self, path: str, *members: str) -> JsonObject:
         """Get a JSON object that has these members."""
