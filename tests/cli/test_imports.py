@@ -52,7 +52,17 @@ def list_imported(*words: str, **environment: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "words",
-    [("--help",), (), ("--version",), ("xyzzy",), ("config", "-h"), ("engine", "-h"), ("verify", "-h"), ("demo", "-h")],
+    [
+        ("--help",),
+        (),
+        ("--version",),
+        ("xyzzy",),
+        ("config", "-h"),
+        ("engine", "-h"),
+        ("verify", "-h"),
+        ("collect", "-h"),
+        ("demo", "-h"),
+    ],
     ids=" ".join,
 )
 def test_help_imports_nothing_that_serves(words: tuple[str, ...]) -> None:

@@ -1,10 +1,11 @@
-"""``turnkeeper sessions``, ``show`` and ``explain``.
+"""``turnkeeper sessions``, ``show``, ``explain`` and ``collect``.
 
 1. They read a payload file, a folder of them, a running server and its store, and say the same of a session in each.
 2. ``--json`` says the same to programs.
 3. What cannot be read is one line on stderr, and one with what to do: exit status 2 where the command line is wrong,
    else 1.
-4. Whole texts are printed where nobody looks at a terminal; the start of the command line imports none of it.
+4. What is collected of a store is the payload that its server gives.
+5. Whole texts are printed where nobody looks at a terminal; the start of the command line imports none of it.
 """
 
 import asyncio
@@ -222,6 +223,14 @@ def compare(server: str, folder: Path) -> None:
     assert [line.split()[:3] for line in listed] == [["session", "state", "turns"], [session_id, "open", "2"]]
     forked = "Turn 1 starts a root of its own: its first message is another one than that of turn 0"
     assert forked in call("explain", store).stdout
+    checkpoint = ("--hf-checkpoint", str(shipped_checkpoint()))
+    collected = call("collect", store, session_id, "--out", str(folder / "out"), *checkpoint)
+    assert (collected.returncode, collected.stderr) == (0, "")
+    assert collected.stdout == f"{folder / 'out' / path.name}\n"
+    assert (folder / "out" / path.name).read_bytes() == path.read_bytes()
+    missing = call("collect", store, "f" * 32, "--out", str(folder / "out"), *checkpoint)
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr.startswith("turnkeeper: error: ")
     missing = call("show", store, "f" * 32)
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr.splitlines()[-1] == f"  hint: turnkeeper sessions {store}"

@@ -11,6 +11,7 @@ import typer
 from turnkeeper import __version__
 from turnkeeper.cli import config
 from turnkeeper.cli.bench import bench
+from turnkeeper.cli.collect import collect
 from turnkeeper.cli.demo import demo
 from turnkeeper.cli.ending import CommandGroup
 from turnkeeper.cli.engine import engine
@@ -29,6 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(context_settings=config.PASS_THROUGH, add_help_option=False)(serve)
+app.command()(collect)
 app.command()(engine)
 app.command()(explain)
 app.command()(sessions)

@@ -1,7 +1,6 @@
 """From options to a server: reads the checkpoint, makes the engines' clients, joins the parts. Wiring only."""
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from turnkeeper.generation import TurnRunner
 from turnkeeper.http.backend import Backend
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.modelconfig import find_context_length
-from turnkeeper.rendering import Renderer, build_renderer
+from turnkeeper.rendering import Renderer
 from turnkeeper.server.base import BaseParts, Dependencies, build_base
 from turnkeeper.server.engines import (
     build_client,
@@ -31,7 +30,7 @@ from turnkeeper.server.engines import (
     load_checkpoint,
 )
 from turnkeeper.server.gauges import register_gauges
-from turnkeeper.server.options import build_collect_options, build_http_options, build_matcher
+from turnkeeper.server.options import build_collect_options, build_http_options, build_matcher, build_model_renderer
 from turnkeeper.server.store import BuildKeeper, keep_in_memory, open_store
 from turnkeeper.service.control import EngineControl
 from turnkeeper.service.encoding import EncoderSelector, LoadEncoder, find_loader
@@ -92,13 +91,7 @@ def build_parts(config: ResolvedConfig, *, dependencies: Dependencies | None = N
     dependencies = dependencies or Dependencies.real(_build_tracing(config))
     checkpoint = load_checkpoint(config)
     load_encoder = find_loader(config.model.tokenizer_backend, checkpoint.tokenizer_json)
-    renderer = build_renderer(
-        checkpoint,
-        config.model.tito_model,
-        chat_template_kwargs=config.model.apply_chat_template_kwargs,
-        format_time=time.strftime,
-        render_tools=config.model.render_tools,
-    )
+    renderer = build_model_renderer(config, checkpoint)
     client = build_client(config, pool_size=choose_engine_pool_size(config))
     return join_server(
         config,

@@ -1,12 +1,13 @@
 """From the options of a server to those of its parts, each of which knows its own options alone."""
 
+import time
 from pathlib import Path
 
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.http.backend import HttpOptions
 from turnkeeper.matching import Matcher, ReplyRules, load_matcher
 from turnkeeper.passthrough import parse_open_route
-from turnkeeper.rendering import Renderer
+from turnkeeper.rendering import Checkpoint, Renderer, build_renderer
 from turnkeeper.samples import CollectOptions, load_hooks
 
 CLIENTS_THINKING_TAGS = ("<think>", "</think>")
@@ -26,6 +27,21 @@ def build_http_options(config: ResolvedConfig) -> HttpOptions:
         pass_through=frozenset(map(parse_open_route, config.server.pass_through)),
         allow_unrecorded=config.server.allow_unrecorded,
         model_names=tuple(dict.fromkeys((checkpoint, *config.history.train_models))),
+    )
+
+
+def build_model_renderer(config: ResolvedConfig, checkpoint: Checkpoint) -> Renderer:
+    """Build the renderer of a checkpoint under the family and the template arguments of the options.
+
+    Raises:
+        ConfigError: the family, the template or the tokenizer cannot work; the message names the option.
+    """
+    return build_renderer(
+        checkpoint,
+        config.model.tito_model,
+        chat_template_kwargs=config.model.apply_chat_template_kwargs,
+        format_time=time.strftime,
+        render_tools=config.model.render_tools,
     )
 
 

@@ -17,7 +17,7 @@ from turnkeeper.jsontypes import JsonObject, encode_json, is_object, spell_value
 from turnkeeper.matching import TOLERANT
 from turnkeeper.samples import CollectOptions, forecast, show_outcome, view_session
 from turnkeeper.service.sessions.record import add_contents, build_metadata
-from turnkeeper.store import LoadedSession, SlotReader, StoredLine
+from turnkeeper.store import LoadedSession, SlotReader, StoredLine, StoredReceipt
 from turnkeeper.store.database import DATABASE, open_reader
 from turnkeeper.store.folder import ROWS, find_slot, read_manifest
 from turnkeeper.views.payload import METADATA_PREFIX
@@ -127,7 +127,7 @@ class StoreSource:
         loaded = self.load(session_id)
         session = fold(loaded.events, matcher=TOLERANT)  # one that is only read never asks its matcher
         shown = read_answer(orjson.loads(encode_json(_describe_session(session_id, loaded, session))))
-        return replace(shown, notes=_list_notes(loaded))
+        return replace(shown, notes=list_notes(loaded))
 
     def load(self, session_id: str) -> LoadedSession:
         """Load one session from the slot that has it, its rows left where they are.
@@ -138,10 +138,23 @@ class StoreSource:
             ConfigError: the store cannot be read, or a newer version wrote the session.
         """
         with self._reading():
-            for slot in self._slots:
-                line = slot.find_session(SessionId(session_id))
-                if line is not None and line.events:
-                    return slot.load_session(line.id)
+            return self._find_slot(SessionId(session_id)).load_session(SessionId(session_id))
+
+    def list_receipts(self, session_id: str) -> list[StoredReceipt]:
+        """List the collects of a session, in order.
+
+        Raises:
+            SessionNotFoundError: no slot has records of it.
+            ConfigError: the store cannot be read.
+        """
+        with self._reading():
+            return self._find_slot(SessionId(session_id)).list_receipts(SessionId(session_id))
+
+    def _find_slot(self, session_id: SessionId) -> SlotReader:
+        for slot in self._slots:
+            line = slot.find_session(session_id)
+            if line is not None and line.events:
+                return slot
         raise SessionNotFoundError(
             f"{self._folder} has no records of session {session_id}", hint=f"turnkeeper sessions {self._folder}"
         )
@@ -189,7 +202,7 @@ def _describe_session(session_id: str, loaded: LoadedSession, session: Session) 
     return {"session_id": session_id, "metadata": add_contents(metadata, turns)}
 
 
-def _list_notes(loaded: LoadedSession) -> tuple[str, ...]:
+def list_notes(loaded: LoadedSession) -> tuple[str, ...]:
     """List what could not be read of a session."""
     torn = (f"{loaded.skipped} records are left out: {loaded.torn}",) if loaded.torn else ()
     return (*torn, *(f"rows are lost: {lost}" for lost in loaded.lost_payloads))

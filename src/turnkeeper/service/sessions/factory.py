@@ -8,7 +8,7 @@ from turnkeeper.core import HistoryPolicy, Linear, Session, Tree
 from turnkeeper.ids import SessionId
 from turnkeeper.matching import Matcher
 from turnkeeper.service.drain import Drain
-from turnkeeper.service.sessions.entry import SessionEntry
+from turnkeeper.service.sessions.entry import MemoryAccount, SessionEntry
 from turnkeeper.service.sessions.events import EventStream
 from turnkeeper.service.sessions.keeping import KeptSession, SessionKeeper
 from turnkeeper.service.sessions.keys import KeptKey
@@ -83,28 +83,14 @@ class SessionFactory:
 
     def restore(self, session_id: SessionId, kept: KeptSession) -> SessionEntry:
         """Take in a session that a store has kept; the time without a process counts as time without a request."""
-        idle_s = max(0.0, self._clock.unix() - kept.changed_at)
-        entry = SessionEntry(
-            id=session_id,
-            session=kept.session,
-            settings=kept.settings,
+        entry = build_entry(
+            session_id,
+            kept,
             clock=self._clock,
             event_stream=self._event_stream,
-            created_at=kept.opened_at,
-            used_at=self._clock.now() - idle_s,
-            ttl_s=kept.ttl_s,
             memory=self._memory.account,
             reports=self._reports,
-            key=None
-            if kept.key_hash is None
-            else KeptKey(hash=kept.key_hash, grant=Grant(session_id=session_id, scopes=kept.settings.granted)),
-            limit_tokens=kept.limit_tokens,
-            unknown=set(kept.undelivered),
-            acknowledged=kept.acknowledged,
-            published=len(kept.session.events),
         )
-        for turn in kept.session.forest.turns:
-            entry.add_turn(turn)
         self._registry.add(entry)
         return entry
 
@@ -120,6 +106,41 @@ class SessionFactory:
             turn_limit=self._config.limits.max_session_turns,
             at=self._clock.unix(),
         )
+
+
+def build_entry(
+    session_id: SessionId,
+    kept: KeptSession,
+    *,
+    clock: Clock,
+    event_stream: EventStream,
+    memory: MemoryAccount,
+    reports: ReportStream,
+) -> SessionEntry:
+    """Build the entry of a session that a store has kept; no event of its past is published again."""
+    idle_s = max(0.0, clock.unix() - kept.changed_at)
+    entry = SessionEntry(
+        id=session_id,
+        session=kept.session,
+        settings=kept.settings,
+        clock=clock,
+        event_stream=event_stream,
+        created_at=kept.opened_at,
+        used_at=clock.now() - idle_s,
+        ttl_s=kept.ttl_s,
+        memory=memory,
+        reports=reports,
+        key=None
+        if kept.key_hash is None
+        else KeptKey(hash=kept.key_hash, grant=Grant(session_id=session_id, scopes=kept.settings.granted)),
+        limit_tokens=kept.limit_tokens,
+        unknown=set(kept.undelivered),
+        acknowledged=kept.acknowledged,
+        published=len(kept.session.events),
+    )
+    for turn in kept.session.forest.turns:
+        entry.add_turn(turn)
+    return entry
 
 
 def build_policy(

@@ -25,6 +25,7 @@ from turnkeeper.store import (
     RetentionRules,
     SessionOpening,
     SessionStore,
+    StoredReceipt,
     StoredSession,
 )
 
@@ -125,19 +126,8 @@ class StoreKeeper:
         return await asyncio.to_thread(self._restore, loaded)
 
     def _restore(self, loaded: LoadedSession) -> KeptSession:
-        session = fold(loaded.events, matcher=self._matcher)
-        opening = loaded.opening
-        return KeptSession(
-            session=session,
-            settings=parse_new_session(dict(opening.settings)),
-            ttl_s=opening.ttl_s,
-            limit_tokens=opening.limit_tokens,
-            key_hash=opening.key_hash,
-            opened_at=opening.at,
-            changed_at=loaded.line.changed_at,
-            undelivered=frozenset(_list_undelivered(session)),
-            acknowledged=find_furthest(self._read_receipts(loaded.line.id)),
-        )
+        receipts = self._store.reader.list_receipts(loaded.line.id)
+        return restore_session(loaded, receipts, matcher=self._matcher)
 
     async def add_receipt(self, entry: SessionEntry, receipt: Receipt, *, at: float) -> None:
         """Store the receipt."""
@@ -145,14 +135,8 @@ class StoreKeeper:
 
     async def find_receipt(self, entry: SessionEntry, digest: str) -> Receipt | None:
         """Read the session's receipts."""
-        receipts = await asyncio.to_thread(self._read_receipts, entry.id)
-        return next((each for each in receipts if each.digest == digest), None)
-
-    def _read_receipts(self, session_id: SessionId) -> list[Receipt]:
-        return [
-            Receipt(digest=each.receipt, turns=each.turns, is_acknowledged=each.acknowledged_at is not None)
-            for each in self._store.reader.list_receipts(session_id)
-        ]
+        receipts = await asyncio.to_thread(self._store.reader.list_receipts, entry.id)
+        return next((_read_receipt(each) for each in receipts if each.receipt == digest), None)
 
     async def acknowledge(self, entry: SessionEntry, digest: str, *, at: float) -> Receipt | None:
         """Store it, where the receipt is in the store."""
@@ -184,6 +168,27 @@ class StoreKeeper:
     async def close(self) -> None:
         """Store what waits, and give the slot back."""
         await self._store.close()
+
+
+def restore_session(loaded: LoadedSession, receipts: Iterable[StoredReceipt], *, matcher: Matcher) -> KeptSession:
+    """Make of what is stored of a session what a server goes on with."""
+    session = fold(loaded.events, matcher=matcher)
+    opening = loaded.opening
+    return KeptSession(
+        session=session,
+        settings=parse_new_session(dict(opening.settings)),
+        ttl_s=opening.ttl_s,
+        limit_tokens=opening.limit_tokens,
+        key_hash=opening.key_hash,
+        opened_at=opening.at,
+        changed_at=loaded.line.changed_at,
+        undelivered=frozenset(_list_undelivered(session)),
+        acknowledged=find_furthest(map(_read_receipt, receipts)),
+    )
+
+
+def _read_receipt(stored: StoredReceipt) -> Receipt:
+    return Receipt(digest=stored.receipt, turns=stored.turns, is_acknowledged=stored.acknowledged_at is not None)
 
 
 def _is_end_of_server(event: Event) -> bool:
