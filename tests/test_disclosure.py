@@ -88,6 +88,8 @@ TEXTS_OF_OTHERS = {
     "HookError",
     "MatcherError",
     "RequestHookError",
+    "StoreRecordError",
+    "StoreWriteError",
 }
 
 

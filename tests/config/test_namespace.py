@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from turnkeeper.choices import HistoryKind, PauseMode
-from turnkeeper.config import add_arguments
 from turnkeeper.config.load import Source
 from turnkeeper.config.namespace import (
     UNSERVED,
@@ -29,6 +28,7 @@ from turnkeeper.config.namespace import (
     resolve_namespace,
     validate_args,
 )
+from turnkeeper.config.parser import add_arguments
 from turnkeeper.errors import ArgumentErrors, ConfigError
 
 BARE: dict[str, Any] = {"hf_checkpoint": "/c", "pause_generation_mode": "in_place", "tito_model": "qwen3"}

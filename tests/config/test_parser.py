@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from turnkeeper.choices import PauseMode
-from turnkeeper.config import add_arguments
 from turnkeeper.config.option import OPTIONS
-from turnkeeper.config.parser import parse_flags
+from turnkeeper.config.parser import add_arguments, parse_flags
 from turnkeeper.errors import ArgumentErrors, ConfigError
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from turnkeeper.config import resolve_command_line
 from turnkeeper.config.load import load
+from turnkeeper.config.resolve import resolve_command_line
 from turnkeeper.config.rule import Entry, Findings, Severity
 from turnkeeper.config.rules import RULES, check
 from turnkeeper.errors import ArgumentErrors

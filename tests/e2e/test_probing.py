@@ -39,7 +39,7 @@ async def read_metric(site: Site, name: str) -> float:
 
 
 async def test_an_unfit_route_is_told_everywhere_and_heals(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "turnkeeper.engines")
+    caplog.set_level(logging.WARNING, "turnkeeper.reports")
     engine = build_engine()
     async with running(engine) as url, probing_site(engine, url) as site:
         session = await site.create()
@@ -63,7 +63,10 @@ async def test_an_unfit_route_is_told_everywhere_and_heals(caplog: pytest.LogCap
         assert (reply.status, reply.json()["error"]["code"]) == (502, "engine_protocol")
         assert "--enable-return-routed-experts" in reply.json()["error"]["message"]
     assert healed.status == 200
-    assert sum("is not fit for turns" in record.getMessage() for record in caplog.records) == 1
+    changes = [message for record in caplog.records if "route_changed" in (message := record.getMessage())]
+    assert [("state=unfit" in change, "--enable-return-routed-experts" in change) for change in changes] == [
+        (True, True)
+    ]
 
 
 async def test_what_a_probe_samples_is_counted_apart() -> None:

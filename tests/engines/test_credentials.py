@@ -14,7 +14,7 @@ import pytest
 from engines.builders import make_request
 from httpkit import serving
 from turnkeeper.choices import EngineKind
-from turnkeeper.cli.config import describe
+from turnkeeper.cli.config_values import describe
 from turnkeeper.config.credentials import hide_userinfo, read_keys, split_address
 from turnkeeper.config.load import load
 from turnkeeper.config.option import BY_ATTRIBUTE

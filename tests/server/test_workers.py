@@ -9,9 +9,8 @@ import pickle
 
 import pytest
 
-from turnkeeper.config import ResolvedConfig
 from turnkeeper.config.load import load
-from turnkeeper.config.resolve import resolve
+from turnkeeper.config.resolve import ResolvedConfig, resolve
 from turnkeeper.errors import ConfigError
 from turnkeeper.server.workers import check_engines, is_loopback, serve_workers, split_workers
 from turnkeeper.testing import ScriptedEngine, running, unreachable_url

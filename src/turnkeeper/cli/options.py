@@ -9,7 +9,7 @@ import typer
 
 from turnkeeper.config.option import SHOWN_OPTIONS, Option, get_section_summary, get_section_title
 
-_SECTIONS = ("model", "engine", "server", "history", "routing", "timeouts", "limits", "log")
+_SECTIONS = ("model", "engine", "server", "history", "routing", "timeouts", "limits", "log", "store")
 
 _INDENT = " " * 6
 _WIDEST = 110

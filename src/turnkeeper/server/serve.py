@@ -126,7 +126,7 @@ def serve(config: ResolvedConfig, *, worker: int = 0) -> None:
         logger.info(describe_start(config, url))
         _print_line(f"turnkeeper session server ready at {url}")
         if config.store_folder is None and not config.worker:
-            _print_line("sessions are kept in memory; --store DIR keeps them")
+            logger.info("sessions are kept in memory; --store DIR keeps them")
 
     app = build_app(parts.backend)
     server = Server(
