@@ -112,7 +112,7 @@ def fail(error: TurnkeeperError) -> NoReturn:
 
 
 def end_at_ctrl_c() -> None:
-    """Let Ctrl-C end this process at once from now on, without a traceback: for commands that have nothing to undo.
+    """End this process at once on Ctrl-C from now on, without a traceback: for commands that have nothing to undo.
 
     A server answers the signal itself while it serves. A process that ignores it, as behind ``nohup``, goes on to.
     """

@@ -222,7 +222,7 @@ class SessionClient(ClientBase):
         return next((each for each in shown if (each["status"], each["engine"]) != ("ok", "serving")), shown[0])
 
     async def pause(self, mode: str, *, forward: bool = False) -> list[JsonObject]:
-        """Let new turns wait, at every worker, while the weights are updated.
+        """Hold new turns back, at every worker, while the weights are updated.
 
         Args:
             mode: how the engines are paused: ``abort``, ``retract`` or ``in_place``.
@@ -248,7 +248,7 @@ class SessionClient(ClientBase):
         return told
 
     async def resume(self, *, forward: bool = False) -> list[JsonObject]:
-        """Let turns go on, at every worker: ``POST /engine/continue``.
+        """Continue turns, at every worker: ``POST /engine/continue``.
 
         Args:
             forward: True if the server lets the engines go on first.

@@ -129,7 +129,8 @@ class SessionService:
         lock = self._recalls.setdefault(session_id, asyncio.Lock())
         try:
             async with lock:  # a session is loaded once, however many requests ask for it
-                if self._is_stored_only(session_id) and (kept := await self._keeper.load(session_id)) is not None:
+                kept = await self._keeper.load(session_id) if self._is_stored_only(session_id) else None
+                if kept is not None and self._is_stored_only(session_id):  # else another request was faster
                     self._factory.restore(session_id, kept)
         finally:
             self._recalls.pop(session_id, None)

@@ -126,7 +126,7 @@ def is_sound(connection: Connection) -> bool:
 
 
 def read_facts(connection: Connection) -> dict[str, str]:
-    """What is known of the database itself."""
+    """Read the facts about the database itself: whether it was closed in order, and in which run of the machine."""
     return {row.name: row.value for row in connection.execute(select(FACTS))}
 
 

@@ -140,12 +140,12 @@ class EndSession(Job):
         self._freed = 0
 
     def prepare(self, rows: RowFiles) -> None:
-        """Let nothing more be written for the session."""
+        """Refuse every later write for the session."""
         if self._tail is not None:
             self._tail.is_ended = True
 
     def drop(self) -> None:
-        """Let the session go on."""
+        """Take writes for the session again, since its end was not stored."""
         if self._tail is not None:
             self._tail.is_ended = False
 

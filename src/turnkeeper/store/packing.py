@@ -76,7 +76,7 @@ def _extend(value: Any) -> Any:
 
 
 def _extend_texts(value: Any) -> Any:
-    """The same value with its texts, and its objects with keys, that hold lone surrogates as extensions."""
+    """Return a copy in which each text with lone surrogates, and each object with such a key, is an extension."""
     if isinstance(value, str):
         return value if _is_sound(value) else ormsgpack.Ext(Extension.TEXT, value.encode("utf-8", "surrogatepass"))
     if is_array(value):

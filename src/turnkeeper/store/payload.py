@@ -30,7 +30,7 @@ class Payload:
 
     @property
     def data(self) -> memoryview:
-        """Its bytes in C order, little-endian."""
+        """The bytes of the array in C order, little-endian."""
         array = self.array.astype(self.array.dtype.newbyteorder("<"), order="C", copy=False)
         return array.reshape(-1).view(np.uint8).data
 

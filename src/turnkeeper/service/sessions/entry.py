@@ -116,7 +116,7 @@ class SessionEntry:
     turn_ends: dict[TurnId, TurnEnded] = field(default_factory=dict[TurnId, TurnEnded])
     """The report of each recorded turn: its times, and the engine that answered."""
     known: KnownRequest | None = None
-    """What is known of the last request, from which the next one is likely to go on."""
+    """The last request as far as the next one is likely to repeat it; see ``dialects.repetition``."""
     known_new: int = 0
     """How many of its messages are held by no turn."""
     held: dict[Part, int] = field(default_factory=lambda: dict.fromkeys(Part, 0))

@@ -42,7 +42,7 @@ class Part(StrEnum):
     RECEIPTS = "receipts"
     """The receipts of its collects, where no store holds them."""
     KNOWN = "known"
-    """What is known of its last request: its new messages, and where parts of its body end."""
+    """The new messages of the last request, and the places where the parts of its body end."""
     IN_FLIGHT = "in_flight"
     """The requests of turns in flight, and the text that was generated for them so far."""
 
