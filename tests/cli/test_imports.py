@@ -61,6 +61,8 @@ def list_imported(*words: str, **environment: str) -> set[str]:
         ("engine", "-h"),
         ("verify", "-h"),
         ("collect", "-h"),
+        ("delete", "-h"),
+        ("vacuum", "-h"),
         ("demo", "-h"),
     ],
     ids=" ".join,

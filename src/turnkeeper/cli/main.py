@@ -11,12 +11,13 @@ import typer
 from turnkeeper import __version__
 from turnkeeper.cli import config
 from turnkeeper.cli.bench import bench
-from turnkeeper.cli.collect import collect
 from turnkeeper.cli.demo import demo
 from turnkeeper.cli.ending import CommandGroup
 from turnkeeper.cli.engine import engine
 from turnkeeper.cli.serve import serve
 from turnkeeper.cli.sessions import explain, sessions, show
+from turnkeeper.cli.store.collect import collect
+from turnkeeper.cli.store.removal import delete, vacuum
 from turnkeeper.cli.verify import verify
 
 HELP_NAMES: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
@@ -31,10 +32,12 @@ app = typer.Typer(
 )
 app.command(context_settings=config.PASS_THROUGH, add_help_option=False)(serve)
 app.command()(collect)
+app.command()(delete)
 app.command()(engine)
 app.command()(explain)
 app.command()(sessions)
 app.command()(show)
+app.command()(vacuum)
 app.command()(verify)
 app.add_typer(config.app, name="config")
 app.command()(demo)

@@ -33,14 +33,19 @@ _PAGE_BYTES = 8192
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def open_database(folder: Path, durability: Durability) -> tuple[Connection, str]:
+def open_database(folder: Path, durability: Durability, *, moves_aside: bool = True) -> tuple[Connection, str]:
     """Open the database of a slot, or a new one in place of one that is broken.
+
+    Args:
+        folder: the slot's.
+        durability: what a commit survives.
+        moves_aside: False leaves a broken database where it is, and refuses it.
 
     Returns:
         The writer's connection, and the name under which a broken database is kept; empty where it was sound.
 
     Raises:
-        ConfigError: the folder cannot be written.
+        ConfigError: the folder cannot be written, or its database is broken and to stay where it is.
     """
     moved_aside = ""
     for _ in range(2):
@@ -53,6 +58,10 @@ def open_database(folder: Path, durability: Durability) -> tuple[Connection, str
         except (OSError, DBAPIError) as error:
             if not is_corrupt(error):
                 raise ConfigError(f"--store: {explain_failure(error).message}", hint="look at the folder") from error
+        if not moves_aside:
+            raise ConfigError(
+                f"the database of {folder} is broken", hint="a server that is started on it moves it aside, and says so"
+            )
         moved_aside = _move_aside(folder)
         logger.error("the database of %s is broken; it is kept as %s, and a new one is begun", folder, moved_aside)
     raise ConfigError(f"--store {folder}: no database can be made there")

@@ -124,6 +124,7 @@ class SessionStore:
         slots: int = 1,
         rules: StoreRules | None = None,
         reach: Reach = go_on,
+        moves_aside: bool = True,
     ) -> "SessionStore":
         """Open a slot of a store, and make the store where there is none. Blocks, for less than a second as a rule.
 
@@ -135,19 +136,20 @@ class SessionStore:
             slots: how many slots the store has.
             rules: how the store is kept.
             reach: called at each step of a write; for tests.
+            moves_aside: whether a broken database is moved aside; False refuses it.
 
         Raises:
             StoreMismatchError: the store was made for another tokenizer, template, family or number of slots.
             StoreVersionError: a newer version made it.
             StoreLockedError: another process has the slot.
-            ConfigError: the folder cannot be written.
+            ConfigError: the folder cannot be written, or its database is broken and to stay where it is.
         """
         rules = rules or StoreRules()
         manifest = open_manifest(folder, slots=slots, fingerprint=fingerprint, secret=secret)
         home = find_slot(folder, slot)
         lock = SlotLock(home)
         try:
-            connection, moved_aside = open_database(home, rules.durability)
+            connection, moved_aside = open_database(home, rules.durability, moves_aside=moves_aside)
             store = cls(
                 manifest=manifest,
                 rules=rules,
@@ -317,11 +319,14 @@ class SessionStore:
         return removals
 
     def vacuum(self) -> int:
-        """Give the free pages of the database back to the file system, all at once; for a store that was not started.
+        """Give the free pages of the database back to the file system, all at once. Nothing is written meanwhile.
+
+        A store that was started has to be started again behind it.
 
         Returns:
             The bytes that were given back.
         """
+        self.writer.pause()
         before = self.used_bytes
         self.writer.checkpoint(pages=0)
         self.writer.truncate_log()

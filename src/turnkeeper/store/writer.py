@@ -81,7 +81,7 @@ class SlotWriter:
         self._row_durability = row_durability
         self._reach = reach
         self._queue: SimpleQueue[Ticket | None] = SimpleQueue()
-        self._thread = Thread(target=self._run, name="turnkeeper-store", daemon=True)
+        self._thread: Thread | None = None
         self.failure = ""
         """Why the last write failed; empty after one that was stored."""
         self.failed_jobs = 0
@@ -91,6 +91,7 @@ class SlotWriter:
 
     def start(self) -> None:
         """Start the thread."""
+        self._thread = Thread(target=self._run, name="turnkeeper-store", daemon=True)
         self._thread.start()
 
     def submit(self, job: Job, future: asyncio.Future[Any] | None = None) -> None:
@@ -100,10 +101,17 @@ class SlotWriter:
         """
         self._queue.put(Ticket(job, future))
 
+    def pause(self) -> None:
+        """Store what waits and end the thread, where it runs; ``start`` begins another. Blocks."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
     def stop(self) -> None:
         """Store what waits, end the thread and close the connection. Blocks; call it in a thread."""
-        self._queue.put(None)
-        self._thread.join()
+        self.pause()
+        self.close()
 
     def _run(self) -> None:
         is_over = False
@@ -113,7 +121,6 @@ class SlotWriter:
                 self.write(group)
                 _tell(group, self._reach)
                 self.tidy()
-        self.close()
 
     def _take(self) -> tuple[list[Ticket], bool]:
         """Wait for a job, then take all that wait; True with the last of them.

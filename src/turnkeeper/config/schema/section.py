@@ -3,8 +3,18 @@
 from typing import Annotated, Any
 
 import orjson
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
+from turnkeeper.errors import ConfigError
 from turnkeeper.ids import parse_session_id
 from turnkeeper.jsontypes import JsonObject
 
@@ -76,6 +86,32 @@ Given = Annotated[bool, BeforeValidator(_is_given)]
 """True for any text but those that say no: a trainer gives such an option a path."""
 Version = Annotated[str | None, BeforeValidator(_parse_version)]
 """A version of the session server; a bare switch means v1."""
+
+
+def read_age(flag: str, text: str) -> float:
+    """Read an age that a command was given, in seconds.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    return _read(TypeAdapter(Age), flag, text)
+
+
+def read_bytes(flag: str, text: str) -> int:
+    """Read a number of bytes that a command was given, such as ``50GiB``.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    return int(_read(TypeAdapter(Bytes), flag, text))
+
+
+def _read(kind: TypeAdapter[Any], flag: str, text: str) -> Any:
+    try:
+        return kind.validate_python(text)
+    except ValidationError as error:
+        told = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{flag} {text}: {told[:1].lower()}{told[1:]}") from error
 
 
 class ForTests:

@@ -9,7 +9,7 @@ import typer
 
 def collect(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a store.")],
-    session_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The sessions.")],
+    session_ids: Annotated[list[str], typer.Argument(metavar="ID", help="The sessions.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the payloads, a file a session.")],
     # Options of the server, written out: the declaration of all of them takes as long to import as Typer.
     hf_checkpoint: Annotated[

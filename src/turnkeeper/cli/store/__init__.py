@@ -1,0 +1,1 @@
+"""Commands over the folder of a store, without its server: ``collect``, ``export``, ``delete``, ``vacuum``."""
