@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from turnkeeper.bench.beside import BesideResult
+from turnkeeper.bench.comparison import ComparisonResult
 from turnkeeper.bench.load.workload import SHORT
 from turnkeeper.bench.measure import CaseResult
 from turnkeeper.bench.scenario import Rows
@@ -28,11 +29,18 @@ class BudgetRow:
     measured: float
     is_floor: bool = False
     """Whether more is better."""
+    noise: tuple[float, float] | None = None
+    """The interval that the figure lies in, where it is known."""
 
     @property
     def is_met(self) -> bool:
         """True if the figure is within the budget."""
         return self.measured >= self.limit if self.is_floor else self.measured <= self.limit
+
+    @property
+    def is_certain(self) -> bool:
+        """False where noise alone may have decided: the limit lies in the interval of the figure."""
+        return self.noise is None or not self.noise[0] <= self.limit <= self.noise[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +113,25 @@ def check_budget(
         figure = f"p99 of small sessions beside eight of 128k, full R3{limits.mark}"
         ratio = found.served.beside.p99_ms / found.direct.beside.p99_ms
         rows.append(_build(figure, "x mock", limits.beside, ratio))
+    return rows
+
+
+def check_comparisons(results: Sequence[ComparisonResult]) -> list[BudgetRow]:
+    """Return a row for each limit of a variant."""
+    rows: list[BudgetRow] = []
+    for result in results:
+        for variant in result.comparison.variants:
+            for measure, limit in variant.limits.items():
+                found = result.compare(variant.name, measure)
+                rows.append(
+                    BudgetRow(
+                        figure=f"{result.comparison.name}: {variant.name}",
+                        unit=measure,
+                        limit=limit,
+                        measured=found.median,
+                        noise=(found.low, found.high),
+                    )
+                )
     return rows
 
 

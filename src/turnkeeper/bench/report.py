@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from turnkeeper.bench.beside import BesideResult
-from turnkeeper.bench.budget import LIMITS, BudgetRow, check_budget
+from turnkeeper.bench.budget import LIMITS, BudgetRow, check_budget, check_comparisons
+from turnkeeper.bench.comparison import ComparisonResult, Measure
 from turnkeeper.bench.measure import CaseResult
 from turnkeeper.bench.reference import ReferenceResult
 from turnkeeper.jsontypes import JsonObject
@@ -54,11 +55,15 @@ class BenchReport:
     beside: Sequence[BesideResult] = ()
     reference: Sequence[ReferenceResult] = ()
     """The cases as another session server served them in this run; empty without ``--reference``."""
+    comparisons: Sequence[ComparisonResult] = ()
 
     @property
     def budget(self) -> list[BudgetRow]:
         """The figures that the budget speaks of."""
-        return check_budget(self.results, self.beside, load_s=self.load_s)
+        return [
+            *check_budget(self.results, self.beside, load_s=self.load_s),
+            *check_comparisons(self.comparisons),
+        ]
 
     def to_json(self) -> JsonObject:
         """Return all figures of all runs, and their medians."""
@@ -68,7 +73,8 @@ class BenchReport:
             "load_s": self.load_s,
             "cases": [describe_case(result) for result in self.results],
             "beside": [asdict(found) for found in self.beside],
-            "budget": [{**asdict(row), "is_met": row.is_met} for row in self.budget],
+            "comparisons": [describe_comparison(result) for result in self.comparisons],
+            "budget": [{**asdict(row), "is_met": row.is_met, "is_certain": row.is_certain} for row in self.budget],
             "reference": [{**asdict(found), "case": found.case.name} for found in self.reference],
         }
 
@@ -81,10 +87,13 @@ class BenchReport:
             "Server, mock engine and load generator share the cores: read ratios and CPU time.",
             highlight=False,
         )
-        console.print(render_cases(self.results))
-        console.print(render_memory(self.results))
+        if self.results:
+            console.print(render_cases(self.results))
+            console.print(render_memory(self.results))
         for found in self.beside:
             console.print(render_beside(found))
+        for compared in self.comparisons:
+            console.print(render_comparison(compared))
         if self.reference:
             console.print(render_reference(self.results, self.reference))
         console.print(render_budget(self.budget))
@@ -119,6 +128,25 @@ def describe_case(result: CaseResult) -> JsonObject:
         "peak_mib": result.peak_mib,
         "collected": asdict(result.collected),
         "runs": runs,
+    }
+
+
+def describe_comparison(result: ComparisonResult) -> JsonObject:
+    """Describe one comparison as JSON."""
+    comparison = result.comparison
+    return {
+        "name": comparison.name,
+        "case": comparison.case.name,
+        "base": comparison.base.name,
+        "yardstick_ms": result.yardstick_ms,
+        "servers": [
+            {
+                "name": server.name,
+                "plays": [asdict(play) for play in result.plays[server.name]],
+                "more": {measure.value: asdict(result.compare(server.name, measure)) for measure in Measure},
+            }
+            for server in comparison.servers
+        ],
     }
 
 
@@ -191,13 +219,47 @@ def render_beside(result: BesideResult) -> Table:
     return table
 
 
+def render_comparison(result: ComparisonResult) -> Table:
+    """Render what servers take more than the base of their comparison, with the interval of each median."""
+    comparison = result.comparison
+    table = _build_table(
+        f"{comparison.name}: {comparison.case.name}, {comparison.rounds} rounds; more than {comparison.base.name!r}",
+        (
+            "server",
+            "CPU ms a turn",
+            "turns/s",
+            "CPU, %",
+            "turns/s lost, %",
+            "CPU, 1/1000 yardstick",
+            "of the loop's thread",
+        ),
+    )
+    for server in comparison.servers:
+        cells = [
+            f"{result.median_of(server.name, lambda play: play.cpu_ms):.2f}",
+            f"{result.median_of(server.name, lambda play: play.turns_per_s):.0f}",
+        ]
+        for measure in Measure if server is not comparison.base else ():
+            found = result.compare(server.name, measure)
+            scale = 1000 if measure in (Measure.CPU_YARDSTICKS, Measure.LOOP_YARDSTICKS) else 1
+            median, low, high = (scale * value for value in (found.median, found.low, found.high))
+            cells.append(f"{median:+.1f} ({low:+.1f} to {high:+.1f})")
+        table.add_row(server.name, *cells)
+    return table
+
+
 def render_budget(rows: Sequence[BudgetRow]) -> Table:
     """Render the budget beside the measured figures."""
     table = _build_table("budget", ("figure", "unit", "budget", "measured", ""))
     for row in rows:
         limit = f"{'>= ' if row.is_floor else ''}{row.limit:g}"
-        table.add_row(row.figure, row.unit, limit, f"{row.measured:.2f}", "met" if row.is_met else "missed")
+        table.add_row(row.figure, row.unit, limit, f"{row.measured:.2f}", _judge(row))
     return table
+
+
+def _judge(row: BudgetRow) -> str:
+    said = "met" if row.is_met else "missed"
+    return said if row.is_certain else f"{said}, within the noise"
 
 
 def render_reference(results: Sequence[CaseResult], references: Sequence[ReferenceResult]) -> Table:

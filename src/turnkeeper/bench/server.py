@@ -8,6 +8,7 @@ from pathlib import Path
 import uvloop
 
 from turnkeeper.bench.beside import Beside, measure_beside
+from turnkeeper.bench.comparison import Comparison, ComparisonResult, measure_comparison
 from turnkeeper.bench.measure import CaseResult, measure_case
 from turnkeeper.bench.reference import Reference, ReferenceResult, measure_reference
 from turnkeeper.bench.report import BenchReport, Machine
@@ -39,7 +40,9 @@ def run_server_bench(
     seed: int,
     beside: Sequence[Beside] = (),
     reference: Reference | None = None,
+    comparisons: Sequence[Comparison] = (),
     on_case: Callable[[CaseResult], None] | None = None,
+    on_comparison: Callable[[Comparison], None] | None = None,
 ) -> BenchReport:
     """Measure the cases, one after the other.
 
@@ -49,7 +52,9 @@ def run_server_bench(
         seed: of the texts.
         beside: also measure small sessions beside large ones.
         reference: also measure this server, each case behind turnkeeper's.
+        comparisons: options of the server to measure beside each other.
         on_case: told of each result as it comes.
+        on_comparison: told of each comparison before it is measured.
 
     Raises:
         ConfigError: no case was chosen, this is no Linux, the checkpoint cannot be read, or the reference does not
@@ -69,6 +74,11 @@ def run_server_bench(
                     on_case(results[-1])
                 if reference is not None:
                     references.append(await measure_reference(case, material, reference))
+            compared: list[ComparisonResult] = []
+            for comparison in comparisons:
+                if on_comparison is not None:
+                    on_comparison(comparison)
+                compared.append(await measure_comparison(comparison, material))
             found = tuple([await measure_beside(material, plan) for plan in beside])
         return BenchReport(
             machine=Machine.read(),
@@ -76,6 +86,7 @@ def run_server_bench(
             load_s=material.load_s,
             results=tuple(results),
             beside=found,
+            comparisons=tuple(compared),
             reference=tuple(references),
         )
 

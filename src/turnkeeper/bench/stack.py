@@ -32,6 +32,10 @@ class ProcessMeter:
         # The id of another process's CPU clock, as clock_getcpuclockid(3) computes it.
         return time.clock_gettime((~self.pid << 3) | 2)
 
+    def read_loop_cpu_s(self) -> float:
+        """CPU seconds so far of the process's first thread, which runs the event loop of a server with one worker."""
+        return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+
     def read_rss_mib(self) -> float:
         """Resident memory in MiB."""
         return self._read("VmRSS:")

@@ -14,8 +14,10 @@ from turnkeeper.errors import ConfigError
 
 
 def bench(
-    full: Annotated[bool, typer.Option("--full", help="Every case, more than half an hour.")] = False,
-    only: Annotated[str, typer.Option(metavar="TEXT", help="Only cases whose name holds this text.")] = "",
+    full: Annotated[bool, typer.Option("--full", help="Every case and comparison, an hour.")] = False,
+    only: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only cases and comparisons whose name holds this text.")
+    ] = "",
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -34,7 +36,10 @@ def bench(
     ] = None,
     mock_port: Annotated[int, typer.Option(help="The port of the mock engine behind --reference.")] = 31999,
 ) -> None:
-    """Measure what a turn costs a session server, beside a mock engine. The quick cases take about six minutes."""
+    """Measure what a turn costs a session server, beside a mock engine. The quick cases take about six minutes.
+
+    `--only telemetry` compares servers with and without a log, scraped metrics and traces.
+    """
     beside = None if reference is None else (reference, mock_port)
     _measure_server(full, only, checkpoint, as_json, seed, beside)
 
@@ -49,6 +54,7 @@ def _measure_server(
 ) -> None:
     from turnkeeper.bench.beside import BESIDE, Beside
     from turnkeeper.bench.budget import LIMITS
+    from turnkeeper.bench.groups import COMPARISONS
     from turnkeeper.bench.reference import Reference
     from turnkeeper.bench.scenario import QUICK, list_all
     from turnkeeper.bench.server import find_checkpoint, run_server_bench
@@ -58,10 +64,15 @@ def _measure_server(
     cases = list_all() if full else QUICK
     chosen_cases = [case for case in cases if only in case.name]
     beside = [Beside(tokenizer=backend) for backend in LIMITS] if full and only in BESIDE else []
-    if not chosen_cases and not beside:
-        names = [*(case.name for case in cases), *([BESIDE] if full else [])]
+    comparisons = [comparison for comparison in COMPARISONS if (full or only) and only in comparison.name]
+    if not chosen_cases and not beside and not comparisons:
+        names = [
+            *(case.name for case in cases),
+            *([BESIDE] if full else []),
+            *(comparison.name for comparison in COMPARISONS),
+        ]
         raise ConfigError(
-            f"--only {only!r} is in no case's name; there are: {', '.join(names)}",
+            f"--only {only!r} is in no case's name; there are: {'; '.join(names)}",
             hint="" if full else "--full has more cases",
         )
     report = run_server_bench(
@@ -70,6 +81,8 @@ def _measure_server(
         seed=chosen,
         beside=beside,
         reference=None if reference is None else Reference(url=reference[0].rstrip("/"), mock_port=reference[1]),
+        comparisons=comparisons,
+        on_comparison=lambda comparison: typer.echo(f"{comparison.name}: {comparison.rounds} rounds", err=True),
         on_case=lambda result: typer.echo(f"{result.case.name}: {result.median_of('cpu_ms'):.1f} ms a turn", err=True),
     )
     if as_json:
