@@ -87,7 +87,7 @@ def replay_call(traced: TracedCall, weights: Weights) -> Gap:
     if not line["output_ids"]:
         return Gap(paths=1)
     models = {int(stamp): weights.get(meant["version"]) for stamp, meant in line["stamps"].items()}
-    return _compare(replay(line, models), traced.call.logprobs)
+    return _compare(replay(line, models).logprobs, traced.call.logprobs)
 
 
 def replay_sample(sample: Sample, weights: Weights, *, uses_rows: bool) -> Gap:

@@ -85,7 +85,9 @@ class Bench:
         )
         self._count = 0
 
-    def ask(self, prompt: Sequence[int], *, salt: str = "", stream: bool = False, **params: Any) -> Heard:
+    def ask(
+        self, prompt: Sequence[int], *, salt: str = "", stream: bool = False, has_masks: bool = False, **params: Any
+    ) -> Heard:
         """Submit a request; it ignores the stop token unless told otherwise."""
         heard = Heard()
         self._count += 1
@@ -96,6 +98,7 @@ class Bench:
             params=sampling,
             cache_salt=salt,
             is_streamed=stream,
+            has_masks=has_masks,
         )
         self.scheduler.submit(request, heard)
         return heard

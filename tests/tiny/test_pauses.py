@@ -160,7 +160,7 @@ def test_forcing_the_recorded_rows_reproduces_each_logprob(mode: PauseMode | Non
     for live, result, stamps in bench.traced:
         line = json.loads(json.dumps(build_line(live, result, stamps)))
         if line["epochs"]:
-            found = replay(line, {0: MODELS[0], 1: MODELS[1]})
+            found = replay(line, {0: MODELS[0], 1: MODELS[1]}).logprobs
             np.testing.assert_allclose(found, line["logprobs"], atol=1e-4)
             checked += len(found)
     assert checked == sum(len(result.tokens.ids) for _, result, _ in bench.traced)

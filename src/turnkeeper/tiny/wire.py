@@ -54,13 +54,15 @@ class MetaInfo:
     """Logprob and id of each output token."""
     output_top_logprobs: Sequence[Sequence[tuple[float, int]]] | None = None
     """Of each output token the most probable ones, logprob and id."""
+    output_token_sampling_mask: Sequence[tuple[Sequence[int], float]] | None = None
+    """Of each output token the ids that it was drawn from, and its logprob within them."""
     routed_experts: NDArray[np.int32] | None = None
     """[rows, layers, top-k]."""
 
     def to_json(self) -> JsonObject:
         """Spell the fields as SGLang does."""
         top = self.output_top_logprobs
-        spans, sampled = self.weight_versions, self.output_token_logprobs
+        spans, sampled, masks = self.weight_versions, self.output_token_logprobs, self.output_token_sampling_mask
         optional: JsonObject = {
             "weight_versions": spans and [{"version": version, "start": a, "end": b} for version, a, b in spans],
             "num_retractions": self.num_retractions,
@@ -69,6 +71,9 @@ class MetaInfo:
             "cached_tokens": self.cached_tokens,
             "output_token_logprobs": None if sampled is None else encode_logprobs(sampled),
             "output_top_logprobs": None if top is None else [encode_logprobs(each) for each in top],
+            "output_token_sampling_mask": None if masks is None else [ids for ids, _ in masks],
+            "output_token_sampling_logprobs": None if masks is None else [logprob for _, logprob in masks],
+            "output_token_sampling_mask_length": None if masks is None else len(masks),
             "routed_experts": None if self.routed_experts is None else encode_rows(self.routed_experts),
         }
         required: JsonObject = {
@@ -195,3 +200,10 @@ def explain_rows_start(start: object, prompt_tokens: int) -> str | None:
     if isinstance(start, int) and 0 <= start <= prompt_tokens:
         return None
     return f"routed_experts_start_len must be in [0, {prompt_tokens}], got {start}"
+
+
+def explain_untruncated(*, is_truncating: bool) -> str | None:
+    """Say why ``return_sampling_mask`` is refused; None where the sampler draws from a part of the vocabulary."""
+    if is_truncating:
+        return None
+    return "return_sampling_mask cannot return the whole vocabulary: set top_p below 1, a top_k, min_p or temperature 0"

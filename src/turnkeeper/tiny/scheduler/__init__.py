@@ -13,7 +13,7 @@ from turnkeeper.tiny.scheduler.request import (
     WeightSpan,
     merge_updates,
 )
-from turnkeeper.tiny.scheduler.sampler import Sampler, sample
+from turnkeeper.tiny.scheduler.sampler import Sampler, SamplingMask, sample
 from turnkeeper.tiny.scheduler.scheduler import Scheduler, WeightStamp
 from turnkeeper.tiny.scheduler.text import OutputText, Vocabulary
 
@@ -27,6 +27,7 @@ __all__ = [
     "OutputTokens",
     "Result",
     "Sampler",
+    "SamplingMask",
     "SamplingParams",
     "Scheduler",
     "Update",

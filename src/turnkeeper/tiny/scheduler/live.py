@@ -51,6 +51,7 @@ class LiveRequest:
         stop_ids: Collection[int],
         room: int,
         fallback_seed: Sequence[int],
+        is_traced: bool = False,
     ) -> None:
         """Take a request in.
 
@@ -61,6 +62,7 @@ class LiveRequest:
             stop_ids: the checkpoint's own stop tokens.
             room: how many tokens the model's positions leave for the output.
             fallback_seed: seeds the draws where the request does not.
+            is_traced: whether the KV trace will have a line of it, which tells the masks of a truncating sampler.
         """
         params = request.params
         self.request = request
@@ -69,7 +71,12 @@ class LiveRequest:
         self.num_retractions = 0
         self.epochs: list[Epoch] = []
         self.cached_tokens: int | None = None
-        self.sampler = Sampler(params, fallback_seed=fallback_seed, stop_ids={*stop_ids, *params.stop_token_ids})
+        self.sampler = Sampler(
+            params,
+            fallback_seed=fallback_seed,
+            stop_ids={*stop_ids, *params.stop_token_ids},
+            keeps_masks=request.has_masks or (is_traced and params.is_truncating),
+        )
         self._listener = listener
         self._stop_ids = params.stop_token_ids | (frozenset() if params.ignore_eos else frozenset(stop_ids))
         self._limit = room if params.max_new_tokens is None else min(room, params.max_new_tokens)
@@ -187,4 +194,5 @@ def _tokens(sampled: Sequence[SampledToken]) -> OutputTokens:
         ids=tuple(s.token_id for s in sampled),
         logprobs=tuple(s.logprob for s in sampled),
         tops=tuple(s.top for s in sampled),
+        masks=tuple(s.mask for s in sampled if s.mask is not None),
     )

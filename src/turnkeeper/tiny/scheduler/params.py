@@ -105,6 +105,11 @@ class SamplingParams:
         return bool(self.frequency_penalty or self.presence_penalty or self.repetition_penalty != 1)
 
     @property
+    def is_truncating(self) -> bool:
+        """True if tokens are drawn from a part of the sampled distribution."""
+        return self.top_k != -1 or self.top_p < 1 or self.min_p > 0
+
+    @property
     def is_greedy(self) -> bool:
         """True if the most probable token is always taken."""
         return self.temperature < GREEDY_BELOW

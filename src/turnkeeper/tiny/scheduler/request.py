@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnkeeper.tiny.scheduler.params import SamplingParams
+from turnkeeper.tiny.scheduler.sampler import SamplingMask
 
 
 class FinishKind(StrEnum):
@@ -45,6 +46,9 @@ class EngineRequest:
     is_streamed: bool = False
     """Whether deltas are wanted before the result."""
 
+    has_masks: bool = False
+    """Whether the tokens come with their sampling masks."""
+
     routing_key: str = ""
     """Whom it is for, as its sender says in the header ``X-SMG-Routing-Key``; only the trace repeats it."""
 
@@ -63,17 +67,23 @@ class WeightSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputTokens:
-    """Sampled tokens; the three are parallel."""
+    """Sampled tokens; what there is of them is parallel."""
 
     ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     tops: tuple[tuple[tuple[float, int], ...], ...] = ()
     """Of each token the most probable ones as (logprob, id); empty where none were asked for."""
 
+    masks: tuple[SamplingMask, ...] = ()
+    """None at all where the request does not keep them."""
+
     def __add__(self, later: "OutputTokens") -> "OutputTokens":
         """Append the later tokens to these."""
         return OutputTokens(
-            ids=self.ids + later.ids, logprobs=self.logprobs + later.logprobs, tops=self.tops + later.tops
+            ids=self.ids + later.ids,
+            logprobs=self.logprobs + later.logprobs,
+            tops=self.tops + later.tops,
+            masks=self.masks + later.masks,
         )
 
 

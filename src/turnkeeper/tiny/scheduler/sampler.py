@@ -14,6 +14,17 @@ from turnkeeper.tiny.scheduler.params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingMask:
+    """What a token was drawn from."""
+
+    ids: tuple[int, ...]
+    """The tokens that top-k, top-p and min-p left in, most probable first; the drawn one is among them."""
+
+    logprob: float
+    """Of the drawn token within these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampledToken:
     """One sampled token."""
 
@@ -24,19 +35,31 @@ class SampledToken:
     top: tuple[tuple[float, int], ...] = ()
     """The most probable tokens of the same distribution as (logprob, id), most probable first."""
 
+    mask: SamplingMask | None = None
+    """None where its request does not keep masks."""
+
 
 class Sampler:
     """One request's draws: its generator, and what it has sampled where penalties count that."""
 
-    def __init__(self, params: SamplingParams, *, fallback_seed: Sequence[int], stop_ids: Collection[int]) -> None:
+    def __init__(
+        self,
+        params: SamplingParams,
+        *,
+        fallback_seed: Sequence[int],
+        stop_ids: Collection[int],
+        keeps_masks: bool = False,
+    ) -> None:
         """Begin a request.
 
         Args:
             params: what the request asks for.
             fallback_seed: seeds the draws of a request without a seed.
             stop_ids: the tokens that ``min_new_tokens`` bans.
+            keeps_masks: whether each token comes with what it was drawn from.
         """
         self.params = params
+        self.keeps_masks = keeps_masks
         self._rng = np.random.default_rng(fallback_seed if params.seed is None else [abs(params.seed), params.seed < 0])
         self._stop_ids = np.fromiter(stop_ids, np.int64)
         self._counts: dict[int, int] = {}
@@ -95,14 +118,19 @@ def sample(logits: NDArray[np.float32], samplers: Sequence[Sampler]) -> list[Sam
     for sampler, token_id in zip(samplers, chosen, strict=True):
         sampler.count(token_id)
     return [
-        SampledToken(token_id=token_id, logprob=float(row[token_id]), top=_top(row, sampler.params.top_logprobs))
-        for token_id, row, sampler in zip(chosen, logprobs, samplers, strict=True)
+        SampledToken(
+            token_id=token_id,
+            logprob=float(row[token_id]),
+            top=_top(row, sampler.params.top_logprobs),
+            mask=_build_mask(kept, token_id, sampler.params) if sampler.keeps_masks else None,
+        )
+        for token_id, row, kept, sampler in zip(chosen, logprobs, weights, samplers, strict=True)
     ]
 
 
 def _truncate(weights: NDArray[np.float64], params: SamplingParams) -> None:
     """Set to 0 what top-k, top-p and min-p leave out, each judged on the whole distribution."""
-    if params.top_k == -1 and params.top_p == 1 and params.min_p == 0:
+    if not params.is_truncating:
         return
     order = np.argsort(-weights, kind="stable")
     ranked = weights[order]
@@ -111,6 +139,16 @@ def _truncate(weights: NDArray[np.float64], params: SamplingParams) -> None:
     if params.top_k != -1:
         left_out[params.top_k :] = True
     weights[order[left_out]] = 0
+
+
+def _build_mask(weights: NDArray[np.float64], token_id: int, params: SamplingParams) -> SamplingMask:
+    """Read a mask off the weights that were drawn from; greedy sampling leaves the token alone in it."""
+    if params.is_greedy:
+        return SamplingMask(ids=(token_id,), logprob=0.0)
+    kept = np.flatnonzero(weights)
+    ranked = kept[np.argsort(-weights[kept], kind="stable")]
+    share = weights[token_id] / weights[kept].sum()
+    return SamplingMask(ids=tuple(ranked.tolist()), logprob=float(np.log(share)))
 
 
 def _log_softmax(x: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -131,6 +131,7 @@ class Scheduler:
             stop_ids=self._stop_ids,
             room=self._model.shape.max_position_embeddings - len(request.prompt_ids),
             fallback_seed=(self._seed, self._arrivals),
+            is_traced=self._trace is not None,
         )
         self._waiting.append(live)
 

@@ -6,6 +6,8 @@ Fields of a line::
     routing_key       the request's header ``X-SMG-Routing-Key``: a session server's session id; "" without one
     logprobs          of the output, at ``temperature``
     temperature       of the distribution they are of: 1 for a greedy request
+    sampling_masks    of the output, the ids that each token was drawn from; null where the sampler leaves nothing out
+    sampling_logprobs of the output within its masks; null without them
     is_plain          whether nothing but the temperature shaped the logprobs (no penalty, bias, banned stop)
     finish_reason     stop, length or abort
     cached_tokens     prompt positions that came from the prefix cache; null for a request that ended waiting
@@ -23,6 +25,7 @@ begins a new epoch, with all positions computed again.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TextIO
@@ -73,6 +76,8 @@ def build_line(live: LiveRequest, result: Result, stamps: Sequence[WeightStamp])
         "output_ids": result.tokens.ids,
         "logprobs": result.tokens.logprobs,
         "temperature": params.reported_temperature,
+        "sampling_masks": [mask.ids for mask in result.tokens.masks] if live.sampler.keeps_masks else None,
+        "sampling_logprobs": [mask.logprob for mask in result.tokens.masks] if live.sampler.keeps_masks else None,
         "is_plain": not (params.has_penalties or params.logit_bias or params.min_new_tokens),
         "finish_reason": result.finish.kind,
         "cached_tokens": result.cached_tokens,
@@ -91,28 +96,58 @@ def build_line(live: LiveRequest, result: Result, stamps: Sequence[WeightStamp])
     }
 
 
-def replay(line: JsonObject, models: Mapping[int, TinyModel]) -> NDArray[np.float64]:
-    """Compute the logprobs of a traced request again, with its recorded experts forced.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Replayed:
+    """The logprobs of a traced request, computed again."""
+
+    logprobs: NDArray[np.float64]
+    """[output]: what ``logprobs`` should be."""
+
+    sampling_logprobs: NDArray[np.float64] | None
+    """[output]: what ``sampling_logprobs`` should be; None without masks."""
+
+
+def replay(line: JsonObject, models: Mapping[int, TinyModel]) -> Replayed:
+    """Compute the logprobs of a traced request again, with its recorded experts forced and its masks applied.
 
     Args:
         line: a parsed line of the trace whose ``is_plain`` is true.
         models: the weights of each of its stamps.
-
-    Returns:
-        [output]: what ``logprobs`` should be.
     """
     ids = np.array([*line["prompt_ids"], *line["output_ids"]], np.int32)
+    masks: list[list[int]] | None = line["sampling_masks"]
     found: list[float] = []
+    found_in_masks: list[float] = []
     for epoch in line["epochs"]:
         experts = np.array(epoch["kv_experts"], np.int32)
         logits = _forward_in_stretches(ids, experts, epoch["kv_stamps"], models)
         first = len(line["prompt_ids"]) + epoch["start"]
         last = len(line["prompt_ids"]) + epoch["end"]
         scaled = logits[first - 1 : last - 1].astype(np.float64) / line["temperature"]
-        scaled -= scaled.max(axis=-1, keepdims=True)
-        scaled -= np.log(np.exp(scaled).sum(axis=-1, keepdims=True))
-        found += [float(row[token]) for row, token in zip(scaled, ids[first:last], strict=True)]
-    return np.array(found)
+        sampled = ids[first:last]
+        found += normalize(scaled, sampled).tolist()
+        if masks is not None:
+            found_in_masks += normalize(scaled, sampled, masks[epoch["start"] : epoch["end"]]).tolist()
+    return Replayed(logprobs=np.array(found), sampling_logprobs=np.array(found_in_masks) if masks is not None else None)
+
+
+def normalize(
+    logits: NDArray[np.float64], sampled: NDArray[np.int32], masks: Sequence[Sequence[int]] | None = None
+) -> NDArray[np.float64]:
+    """Compute the logprob of each sampled token, within its mask where there are masks.
+
+    Args:
+        logits: [tokens, vocabulary], at the temperature they were sampled at.
+        sampled: [tokens].
+        masks: for each token the ids that it was drawn from; one without any is over the whole vocabulary.
+    """
+    found = np.empty(len(sampled))
+    for index, token in enumerate(sampled):
+        row = logits[index]
+        kept = row[list(masks[index])] if masks is not None and len(masks[index]) else row
+        top = kept.max()
+        found[index] = row[token] - top - np.log(np.exp(kept - top).sum())
+    return found
 
 
 def _forward_in_stretches(

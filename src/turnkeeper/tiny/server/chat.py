@@ -18,6 +18,7 @@ from turnkeeper.tiny.server.generate import (
     build_meta_info,
     check_length,
     parse_common,
+    parse_masks,
     parse_rows_start,
     require_one,
 )
@@ -60,6 +61,8 @@ def parse_chat(fields: Fields, shape: TinyShape, codec: ChatCodec, *, model: str
     has_meta_info = fields.flag("return_meta_info")
     if has_meta_info and is_streamed:
         raise RequestError("return_meta_info cannot be combined with stream", param="return_meta_info")
+    if fields.flag("return_sampling_mask") and not has_meta_info:
+        raise RequestError("return_sampling_mask requires return_meta_info", param="return_sampling_mask")
     tools = fields.objects("tools") if fields.find("tool_choice") != "none" else []
     ids = fields.token_ids("input_ids", vocab_size=shape.vocab_size)
     if ids is None:
@@ -68,6 +71,7 @@ def parse_chat(fields: Fields, shape: TinyShape, codec: ChatCodec, *, model: str
         ids = codec.render(messages, tools, arguments, is_continued=is_continued)
     params = _parse_sampling(fields, shape)
     check_length(len(ids), params.max_new_tokens, shape)
+    has_masks = parse_masks(fields, params)
     return TinyChatCall(
         request=EngineRequest(
             rid=fields.text("rid") or uuid.uuid4().hex,
@@ -75,6 +79,7 @@ def parse_chat(fields: Fields, shape: TinyShape, codec: ChatCodec, *, model: str
             params=params,
             cache_salt=fields.text("cache_salt") or "",
             is_streamed=is_streamed,
+            has_masks=has_masks,
         ),
         model=fields.text("model") or model,
         created=created,
@@ -82,7 +87,11 @@ def parse_chat(fields: Fields, shape: TinyShape, codec: ChatCodec, *, model: str
         is_reasoning_separate=fields.flag("separate_reasoning", True),
         has_meta_info=has_meta_info,
         has_usage_chunk=fields.object("stream_options").flag("include_usage"),
-        meta=MetaOptions(has_logprobs=fields.flag("logprobs"), rows_start=parse_rows_start(fields, len(ids))),
+        meta=MetaOptions(
+            has_logprobs=fields.flag("logprobs"),
+            rows_start=parse_rows_start(fields, len(ids)),
+            has_masks=has_masks,
+        ),
     )
 
 

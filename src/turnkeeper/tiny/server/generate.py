@@ -13,7 +13,7 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.tiny.model import TinyShape
 from turnkeeper.tiny.scheduler import Delta, EngineRequest, Finish, FinishKind, OutputTokens, Result, SamplingParams
 from turnkeeper.tiny.server.fields import Fields
-from turnkeeper.tiny.wire import MetaInfo, explain_length, explain_rows_start
+from turnkeeper.tiny.wire import MetaInfo, explain_length, explain_rows_start, explain_untruncated
 
 DEFAULT_NEW_TOKENS = 128
 """What ``/generate`` samples at most, when the request does not say."""
@@ -30,6 +30,8 @@ class MetaOptions:
 
     rows_start: int | None = None
     """The first routing row wanted; None for no rows."""
+
+    has_masks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +66,12 @@ def parse_generate(fields: Fields, shape: TinyShape, prompt_ids: Any = None) -> 
         params=params,
         cache_salt=fields.text("cache_salt") or fields.text("extra_key") or "",
         is_streamed=fields.flag("stream"),
+        has_masks=parse_masks(fields, params),
     )
     check_length(len(ids), params.max_new_tokens, shape)
     rows = parse_rows_start(fields, len(ids))
-    return GenerateCall(request=request, meta=MetaOptions(has_logprobs=has_logprobs, rows_start=rows))
+    meta = MetaOptions(has_logprobs=has_logprobs, rows_start=rows, has_masks=request.has_masks)
+    return GenerateCall(request=request, meta=meta)
 
 
 def parse_sampling(fields: Fields, shape: TinyShape, *, top_logprobs: int) -> SamplingParams:
@@ -136,10 +140,29 @@ def parse_rows_start(fields: Fields, prompt_tokens: int) -> int | None:
     return start if fields.flag("return_routed_experts") else None
 
 
+def parse_masks(fields: Fields, params: SamplingParams) -> bool:
+    """Parse whether sampling masks are wanted.
+
+    Raises:
+        RequestError: they are, of a sampler that leaves nothing out, or with logprobs of whole masks.
+    """
+    has_masks, mode = fields.flag("return_sampling_mask"), fields.text("sampling_logprobs_mode")
+    if mode is not None and not has_masks:
+        problem = "sampling_logprobs_mode needs return_sampling_mask"
+        raise RequestError(problem, param="sampling_logprobs_mode")
+    if mode not in (None, "selected"):
+        problem = f"the embedded engine has the logprob of the sampled token alone: selected, got {mode!r}"
+        raise RequestError(problem, param="sampling_logprobs_mode")
+    problem = explain_untruncated(is_truncating=params.is_truncating or params.is_greedy)
+    if has_masks and problem is not None:
+        raise RequestError(problem, param="return_sampling_mask")
+    return has_masks
+
+
 def build_meta_info(result: Result, options: MetaOptions, latency_s: float) -> MetaInfo:
     """Build the ``meta_info`` of a finished request.
 
-    A request that ended while it waited has neither ``prompt_tokens`` and ``cached_tokens`` nor rows.
+    A request that ended while it waited has neither ``prompt_tokens`` and ``cached_tokens`` nor rows and masks.
     """
     has_run, has_rows = result.cached_tokens is not None, options.rows_start is not None
     return MetaInfo(
@@ -154,6 +177,7 @@ def build_meta_info(result: Result, options: MetaOptions, latency_s: float) -> M
         cached_tokens=result.cached_tokens,
         output_token_logprobs=pair_logprobs(result.tokens) if options.has_logprobs else None,
         output_top_logprobs=pair_tops(result.tokens) if options.has_logprobs else None,
+        output_token_sampling_mask=pair_masks(result.tokens) if options.has_masks and has_run else None,
         routed_experts=result.experts[options.rows_start :] if has_rows and result.experts is not None else None,
     )
 
@@ -169,6 +193,7 @@ def build_chunk_info(request: EngineRequest, options: MetaOptions, delta: Delta,
         cached_tokens=delta.cached_tokens,
         output_token_logprobs=pair_logprobs(tokens) if options.has_logprobs else None,
         output_top_logprobs=pair_tops(tokens) if options.has_logprobs else None,
+        output_token_sampling_mask=pair_masks(tokens) if options.has_masks else None,
     )
 
 
@@ -189,6 +214,11 @@ def pair_logprobs(tokens: OutputTokens) -> list[tuple[float | None, int]]:
 def pair_tops(tokens: OutputTokens) -> Sequence[Sequence[tuple[float, int]]] | None:
     """Pair each token with its runners-up; None where a request asked for none."""
     return tokens.tops if any(tokens.tops) else None
+
+
+def pair_masks(tokens: OutputTokens) -> Sequence[tuple[Sequence[int], float]]:
+    """Pair the ids that each token was drawn from with its logprob within them."""
+    return [(mask.ids, mask.logprob) for mask in tokens.masks]
 
 
 def _parse_bias(fields: Fields, shape: TinyShape) -> dict[int, float]:
