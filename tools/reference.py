@@ -1,4 +1,4 @@
-"""The reference pages of options, rules, samples, metrics and traces, rendered from their declarations.
+"""The reference pages of options, rules, samples, tables, metrics and traces, rendered from their declarations.
 
 ``python -m tools.reference docs/reference`` writes the pages; a test compares the files with what is rendered.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from tools.members import read_members
 from tools.metrics import render_metrics
 from tools.samples import render_samples
+from tools.tables import render_tables
 from tools.traces import render_traces
 from turnkeeper.config.option import SECTIONS, SHOWN_OPTIONS, Option, get_section_summary, get_section_title
 from turnkeeper.config.rule import Rule, Severity
@@ -69,6 +70,7 @@ PAGES = {
     "options.md": render_options,
     "rules.md": render_rules,
     "samples.md": render_samples,
+    "tables.md": render_tables,
     "metrics.md": render_metrics,
     "traces.md": render_traces,
 }

@@ -183,7 +183,14 @@ class StoredState(StrEnum):
 
     OPEN = "open"
     """The session takes turns, or would, if its server asked for it."""
+    CLOSED = "closed"
+    """The session takes no further turns, and can still be read and collected at its server."""
     EXPIRED = "expired"
     """The session was idle for longer than its time to live; its records stay until retention removes them."""
     DELETED = "deleted"
     """The session was deleted. Its line stays, so that nothing brings it back; its records may be gone."""
+
+    @property
+    def is_served(self) -> bool:
+        """True while a server answers requests for the session."""
+        return self in (StoredState.OPEN, StoredState.CLOSED)

@@ -37,6 +37,7 @@ COMMANDS = [
     ("explain",),
     ("collect",),
     ("delete",),
+    ("export",),
     ("vacuum",),
     ("config",),
     ("config", "show"),
@@ -69,7 +70,7 @@ def test_both_flags_show_the_same_help(command: tuple[str, ...]) -> None:
     assert (short.exit_code, short.stderr) == (0, "")
     assert short.stdout == long.stdout
     assert short.stdout.startswith(f"Usage: {' '.join(('turnkeeper', *command))} ")
-    assert "..." not in short.stdout.replace("[ARGS]...", "").replace("{ID}...", "")
+    assert "..." not in short.stdout.replace("[ARGS]...", "").replace("ID}...", "").replace("ID]...", "")
 
 
 def test_every_command_is_listed_with_what_it_does() -> None:

@@ -62,6 +62,7 @@ def list_imported(*words: str, **environment: str) -> set[str]:
         ("verify", "-h"),
         ("collect", "-h"),
         ("delete", "-h"),
+        ("export", "-h"),
         ("vacuum", "-h"),
         ("demo", "-h"),
     ],

@@ -26,7 +26,7 @@ from turnkeeper.views import explain_session, open_source
 from turnkeeper.views.render import render_explanation, render_rows, render_session
 from turnkeeper.views.server import read_answer
 from turnkeeper.views.source import STORE_FILE
-from turnkeeper.views.store import ORDERS, StoreSource
+from turnkeeper.views.store import StoredOrder, StoreSource
 from viewkit import ASKED, RESULT, look, say
 
 
@@ -124,8 +124,21 @@ async def test_the_sessions_of_a_store_are_listed(tmp_path: Path) -> None:
     assert list_ids(tmp_path, **{"metadata.task": "7"}) == [first]
     assert list_ids(tmp_path, order="id") == sorted(rows)
     assert list_ids(tmp_path, order="bytes")[0] == first
-    assert all(sorted(list_ids(tmp_path, order=order)) == sorted(rows) for order in ORDERS)
+    assert all(sorted(list_ids(tmp_path, order=order)) == sorted(rows) for order in StoredOrder)
     assert len(render_rows(list(rows.values()))) == 5
+
+
+async def test_a_session_that_takes_no_further_turns_is_closed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as kit:
+        closed = await play(kit)
+        kit.service.abort_all()
+        await kit.service.settle(kit.service.get_session_id(opened := kit.create()))
+    assert list_ids(tmp_path, state="closed") == [closed]
+    assert list_ids(tmp_path, state="open") == [opened]
+    assert StoreSource(tmp_path).read_session(closed).closed == "all turns were aborted"
+    async with serving(tmp_path) as kit:
+        await kit.service.recall([closed])
+        assert kit.look(closed).closed_as == "all turns were aborted"
 
 
 async def test_a_deleted_session_whose_records_are_gone_is_not_there(tmp_path: Path) -> None:
@@ -154,7 +167,7 @@ async def test_all_slots_are_one_list(tmp_path: Path) -> None:
     [
         ({"phase": "gate"}, "phase is told by servers"),
         ({"order": "in_flight"}, "order is no in_flight of a store"),
-        ({"state": "closed"}, "state is no closed of a store"),
+        ({"state": "gone"}, "state is no gone of a store"),
     ],
 )
 async def test_what_a_store_does_not_know_is_refused(tmp_path: Path, filters: dict[str, str], said: str) -> None:

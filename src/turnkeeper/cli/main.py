@@ -17,6 +17,7 @@ from turnkeeper.cli.engine import engine
 from turnkeeper.cli.serve import serve
 from turnkeeper.cli.sessions import explain, sessions, show
 from turnkeeper.cli.store.collect import collect
+from turnkeeper.cli.store.export import export
 from turnkeeper.cli.store.removal import delete, vacuum
 from turnkeeper.cli.verify import verify
 
@@ -35,6 +36,7 @@ app.command()(collect)
 app.command()(delete)
 app.command()(engine)
 app.command()(explain)
+app.command()(export)
 app.command()(sessions)
 app.command()(show)
 app.command()(vacuum)

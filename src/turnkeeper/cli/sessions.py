@@ -46,7 +46,7 @@ def sessions(
     state: Annotated[
         str | None,
         typer.Option(
-            metavar="STATE", help="Only sessions that are open, or closed; in a store open, expired or deleted."
+            metavar="STATE", help="Only sessions that are open, or closed; in a store expired or deleted too."
         ),
     ] = None,
     phase: Annotated[

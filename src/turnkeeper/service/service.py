@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from turnkeeper.access import Caller, Grant
-from turnkeeper.choices import StoredState
 from turnkeeper.clock import Clock
 from turnkeeper.core import Ledger, Query, TurnRequest
 from turnkeeper.dialects.known_body import KnownBody
@@ -122,8 +121,8 @@ class SessionService:
                 await self._recall(session_id)
 
     def _is_stored_only(self, session_id: SessionId) -> bool:
-        is_open = self._keeper.find_state(session_id) is StoredState.OPEN
-        return is_open and self._registry.find(session_id, self._clock.now()) is None
+        state = self._keeper.find_state(session_id)
+        return state is not None and state.is_served and self._registry.find(session_id, self._clock.now()) is None
 
     async def _recall(self, session_id: SessionId) -> None:
         lock = self._recalls.setdefault(session_id, asyncio.Lock())

@@ -9,13 +9,22 @@ from turnkeeper.store.codec import SessionDecoder, SessionEncoder, StoredEvent
 from turnkeeper.store.folder import StoreManifest
 from turnkeeper.store.opening import SessionOpening
 from turnkeeper.store.payload import Channel, PayloadPlace
-from turnkeeper.store.reading import LoadedSession, RowReading, SlotReader, StoredLine, StoredReceipt
+from turnkeeper.store.reading import (
+    ListedSession,
+    LoadedSession,
+    RowReading,
+    SlotReader,
+    StoredLine,
+    StoredOrder,
+    StoredReceipt,
+)
 from turnkeeper.store.retention import RetentionRules, choose_removals
 from turnkeeper.store.slot import SessionStore, StoredSession, StoreRules
 
 __all__ = [
     "Channel",
     "Durability",
+    "ListedSession",
     "LoadedSession",
     "PayloadPlace",
     "RetentionRules",
@@ -29,6 +38,7 @@ __all__ = [
     "StoreRules",
     "StoredEvent",
     "StoredLine",
+    "StoredOrder",
     "StoredReceipt",
     "StoredSession",
     "StoredState",

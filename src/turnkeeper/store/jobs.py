@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, select
 
 from turnkeeper.choices import StoredState
+from turnkeeper.core.event import SessionClosed
 from turnkeeper.ids import SessionId
 from turnkeeper.store.codec import StoredEvent
 from turnkeeper.store.database import get_driver
@@ -88,6 +89,8 @@ class AppendEvents(Job):
                 self._insert_session(connection, event)
             record, places = placed.encoded.record, pack_places(placed.payload_places)
             driver.execute(INSERT_EVENT, (tail.number, placed.place, record, places))
+            if isinstance(event, SessionClosed):
+                self._note_closed(connection)
         reach(CrashPoint.AFTER_INSERT)
         driver.execute(UPDATE_TAIL, _list_counts(tail))
 
@@ -107,6 +110,10 @@ class AppendEvents(Job):
                 row_bytes=0,
             )
         )
+
+    def _note_closed(self, connection: Connection) -> None:
+        which = and_(SESSIONS.c.number == self._tail.number, SESSIONS.c.state == StoredState.OPEN.value)
+        connection.execute(SESSIONS.update().where(which).values(state=StoredState.CLOSED.value))
 
     def keep(self, rows: RowFiles) -> None:
         """Move the end of the session's records."""

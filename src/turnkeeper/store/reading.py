@@ -4,15 +4,16 @@ Listing reads one line a session and no record; loading one reads its records an
 are. A session whose records are torn somewhere is what stands before that place: a turn refers to those before it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import ColumnElement, Connection, Engine, and_, case, literal, or_, select
 
 from turnkeeper.choices import StoredState
 from turnkeeper.core.event import Event, TurnCommitted
@@ -26,6 +27,30 @@ from turnkeeper.store.payload import Channel, PayloadPlace, unpack_places
 from turnkeeper.store.rowfile import RowFiles, StoredRows
 from turnkeeper.store.tables import EVENTS, RECEIPTS, SESSIONS
 from turnkeeper.store.tail import Tail
+
+PAGE_SESSIONS = 500
+"""How many sessions of a list are read at a time."""
+
+
+class StoredOrder(StrEnum):
+    """An order of stored sessions; those that are equal in it stand by id."""
+
+    ID = "id"
+    CREATED = "created"
+    """The oldest first."""
+    IDLE = "idle"
+    """The one first whose last event is oldest."""
+    BYTES = "bytes"
+    """The one first that takes most of the disk."""
+
+
+_ORDER_KEYS: Mapping[StoredOrder, ColumnElement[float]] = {
+    StoredOrder.ID: literal(0.0),
+    StoredOrder.CREATED: SESSIONS.c.opened_at,
+    StoredOrder.IDLE: SESSIONS.c.changed_at,
+    StoredOrder.BYTES: -(SESSIONS.c.record_bytes + SESSIONS.c.row_bytes),
+}
+"""What each order sorts by, before the id."""
 
 
 class RowReading(StrEnum):
@@ -62,6 +87,36 @@ class StoredLine:
     """How many turns, from the first on, the largest collect had; 0 before the first."""
     acknowledged_turns: int
     """How many turns, from the first on, a trainer has acknowledged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSession:
+    """One session of a list, with its opening, which is not read yet."""
+
+    line: StoredLine
+    key: float
+    """What it is sorted by, before its id."""
+    state: StoredState
+    """Its state at the time of the list."""
+    record: bytes = field(repr=False)
+    """That of its opening; empty where it is missing."""
+
+    @property
+    def place(self) -> tuple[float, SessionId]:
+        """Its place in the order."""
+        return self.key, self.line.id
+
+    def read_opening(self) -> SessionOpening:
+        """Read how the session was opened.
+
+        Raises:
+            StoreRecordError: it cannot be read.
+            StoreVersionError: a newer version wrote it.
+        """
+        opening = SessionDecoder().decode(self.record)
+        if not isinstance(opening, SessionOpening):
+            raise StoreRecordError(f"session {self.line.id}: its first record is not its opening")
+        return opening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,24 +189,45 @@ class SlotReader:
         with self._engine.connect() as connection:
             return [StoredReceipt(**row) for row in connection.execute(query).mappings()]
 
-    def read_opening(self, session_id: SessionId) -> SessionOpening:
-        """Read how a session was opened, and no other record of it.
+    def list_page(
+        self,
+        order: StoredOrder,
+        *,
+        states: Collection[StoredState],
+        behind: tuple[float, str] | None = None,
+        limit: int,
+        now: float = -inf,
+    ) -> list[ListedSession]:
+        """List sessions that have records, as many as there may be on a page, in one query.
 
-        Raises:
-            SessionNotFoundError: the store has no records of it.
-            StoreRecordError: its opening cannot be read.
-            StoreVersionError: a newer version wrote it.
+        Args:
+            order: their order.
+            states: only sessions in one of these states.
+            behind: the place behind which the page begins; None for the first one.
+            limit: the most sessions of the page.
+            now: Unix seconds by which sessions without a request for longer than their time to live count as expired;
+                without it each has the state that was stored.
         """
-        query = select(EVENTS.c.record).join(SESSIONS, SESSIONS.c.number == EVENTS.c.session)
-        query = query.where(SESSIONS.c.id == session_id, EVENTS.c.place == 0)
+        key, lapsed = _ORDER_KEYS[order], SESSIONS.c.changed_at + SESSIONS.c.ttl_s <= now
+        is_expired = and_(SESSIONS.c.state.in_([StoredState.OPEN, StoredState.CLOSED]), lapsed)
+        state = case((is_expired, StoredState.EXPIRED), else_=SESSIONS.c.state)
+        query = select(SESSIONS, key.label("key"), state.label("state_now"))
+        query = query.where(SESSIONS.c.events > 0, state.in_(list(states)))
+        if behind is not None:
+            query = query.where(or_(key > behind[0], and_(key == behind[0], SESSIONS.c.id > behind[1])))
+        page = query.order_by(key, SESSIONS.c.id).limit(limit).subquery()  # sorted before it has records
+        opening = and_(EVENTS.c.session == page.c.number, EVENTS.c.place == 0)
+        joined = select(page, EVENTS.c.record).join(EVENTS, opening, isouter=True).order_by(page.c.key, page.c.id)
         with self._engine.connect() as connection:
-            record = connection.execute(query).scalar()
-        if record is None:
-            raise SessionNotFoundError(f"the store has no records of session {session_id}")
-        opening = SessionDecoder().decode(record)
-        if not isinstance(opening, SessionOpening):
-            raise StoreRecordError(f"session {session_id}: its first record is not its opening")
-        return opening
+            rows = connection.execute(joined).mappings().all()
+        return [_read_listed(row) for row in rows]
+
+    def iter_pages(self, order: StoredOrder, *, states: Collection[StoredState]) -> Iterator[ListedSession]:
+        """Iterate over sessions that have records, page by page, each in a transaction of its own."""
+        behind: tuple[float, str] | None = None
+        while page := self.list_page(order, states=states, behind=behind, limit=PAGE_SESSIONS):
+            yield from page
+            behind = page[-1].place
 
     def load_session(self, session_id: SessionId, rows: RowReading = RowReading.STORED) -> LoadedSession:
         """Load a session.
@@ -278,3 +354,9 @@ def _find_line(connection: Connection, session_id: SessionId) -> StoredLine | No
 def _read_line(row: Mapping[Any, Any]) -> StoredLine:
     fields: dict[str, Any] = {**row, "state": StoredState(row["state"])}
     return StoredLine(**fields)
+
+
+def _read_listed(row: Mapping[Any, Any]) -> ListedSession:
+    fields = dict(row)
+    key, state, record = fields.pop("key"), StoredState(fields.pop("state_now")), fields.pop("record")
+    return ListedSession(line=_read_line(fields), key=float(key), state=state, record=record or b"")

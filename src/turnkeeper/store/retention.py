@@ -47,7 +47,7 @@ def choose_removals(
 
 
 def _has_ended(line: StoredLine, now: float) -> bool:
-    return line.state is not StoredState.OPEN or now - line.changed_at > line.ttl_s
+    return not line.state.is_served or now - line.changed_at > line.ttl_s
 
 
 def _rank(line: StoredLine) -> int:

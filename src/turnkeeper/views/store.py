@@ -1,8 +1,9 @@
 """Sessions in a store, read beside its servers or without any: short transactions that write nothing."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from heapq import merge
 from pathlib import Path
 from time import time
 
@@ -17,20 +18,12 @@ from turnkeeper.jsontypes import JsonObject, encode_json, is_object, spell_value
 from turnkeeper.matching import TOLERANT
 from turnkeeper.samples import CollectOptions, forecast, show_outcome, view_session
 from turnkeeper.service.sessions.record import add_contents, build_metadata
-from turnkeeper.store import LoadedSession, SlotReader, StoredLine, StoredReceipt
+from turnkeeper.store import ListedSession, LoadedSession, SlotReader, StoredOrder, StoredReceipt
 from turnkeeper.store.database import DATABASE, open_reader
 from turnkeeper.store.folder import ROWS, find_slot, read_manifest
 from turnkeeper.views.payload import METADATA_PREFIX
 from turnkeeper.views.server import read_answer
 from turnkeeper.views.session import ShownSession
-
-ORDERS: Mapping[str, Callable[[StoredLine], float | str]] = {
-    "created": lambda line: line.opened_at,
-    "id": lambda line: line.id,
-    "idle": lambda line: line.changed_at,
-    "bytes": lambda line: -(line.record_bytes + line.row_bytes),
-}
-"""The orders of the list, with what each sorts by; a store's own is the first."""
 
 
 class StoreSource:
@@ -55,25 +48,29 @@ class StoreSource:
     def iter_rows(self, filters: Mapping[str, str]) -> Iterator[JsonObject]:
         """Iterate over the sessions whose records are there, the oldest first unless ``order`` says otherwise.
 
-        ``state`` is that of the store: open, expired or deleted. A row lacks what only a server knows, and says how
-        many turns were collected and acknowledged; that of a session whose opening cannot be read has an ``error``.
+        ``state`` is that of the store: open, closed, expired or deleted. A row lacks what only a server knows, and says
+        how many turns were collected and acknowledged; that of a session whose opening cannot be read has an ``error``.
         """
-        order, state, wanted = self._read_filters(filters)
-        with self._reading():
-            found = [(line, slot) for slot in self._slots for line in slot.list_sessions() if line.events]
-        found.sort(key=lambda pair: (ORDERS[order](pair[0]), pair[0].id))
+        order, states, wanted = self._read_filters(filters)
         now = time()
-        for line, slot in found:
-            if state is not None and line.state is not state:
-                continue
-            with suppress(SessionNotFoundError):  # removed meanwhile
-                row = self._describe(line, slot, now)
+        with self._reading():
+            pages = (slot.iter_pages(order, states=states) for slot in self._slots)
+            for listed in merge(*pages, key=lambda each: each.place):
+                row = _describe(listed, now)
                 metadata = row.get("metadata", {})
                 if all(name in metadata and spell_value(metadata[name]) == value for name, value in wanted.items()):
                     yield row
 
-    def _read_filters(self, filters: Mapping[str, str]) -> tuple[str, StoredState | None, Mapping[str, str]]:
-        """Read the order, the state and the metadata that are asked for."""
+    def list_ids(self) -> list[str]:
+        """List the ids of the sessions whose records are there, the oldest first."""
+        with self._reading():
+            found = [line for slot in self._slots for line in slot.list_sessions() if line.events]
+        return [line.id for line in sorted(found, key=lambda line: (line.opened_at, line.id))]
+
+    def _read_filters(
+        self, filters: Mapping[str, str]
+    ) -> tuple[StoredOrder, Collection[StoredState], Mapping[str, str]]:
+        """Read the order, the states and the metadata that are asked for."""
         chosen = {name: value for name, value in filters.items() if not name.startswith(METADATA_PREFIX)}
         order, state = chosen.pop("order", "created"), chosen.pop("state", None)
         for name in chosen:
@@ -82,7 +79,7 @@ class StoreSource:
                 hint=f"sessions of a store are chosen by state and {METADATA_PREFIX}KEY",
                 param=name,
             )
-        _check_choice("order", order, ORDERS)
+        _check_choice("order", order, StoredOrder)
         if state is not None:
             _check_choice("state", state, StoredState)
         wanted = {
@@ -90,33 +87,7 @@ class StoreSource:
             for name, value in filters.items()
             if name.startswith(METADATA_PREFIX)
         }
-        return order, None if state is None else StoredState(state), wanted
-
-    def _describe(self, line: StoredLine, slot: SlotReader, now: float) -> JsonObject:
-        row: JsonObject = {
-            "session_id": line.id,
-            "state": str(line.state),
-            "created_at": line.opened_at,
-            "age_s": round(max(0.0, now - line.opened_at), 3),
-            "idle_s": round(max(0.0, now - line.changed_at), 3),
-            "turns": line.turns,
-            "bytes": line.record_bytes + line.row_bytes,
-            "collected_turns": line.collected_turns,
-            "acknowledged_turns": line.acknowledged_turns,
-        }
-        try:
-            with self._reading():
-                opening = slot.read_opening(line.id)
-        except SessionNotFoundError:
-            raise
-        except TurnkeeperError as error:
-            return {**row, "error": error.message}
-        metadata = opening.settings.get("metadata")
-        return {
-            **row,
-            "history": str(opening.event.policy.kind),
-            "metadata": metadata if is_object(metadata) else {},
-        }
+        return StoredOrder(order), tuple(StoredState) if state is None else (StoredState(state),), wanted
 
     def read_session(self, session_id: str) -> ShownSession:
         """Read one session with the content of every branch.
@@ -124,10 +95,7 @@ class StoreSource:
         What becomes of its tokens is what a collect by the built-in rules would make of them: options of a server are
         not stored.
         """
-        loaded = self.load(session_id)
-        session = fold(loaded.events, matcher=TOLERANT)  # one that is only read never asks its matcher
-        shown = read_answer(orjson.loads(encode_json(_describe_session(session_id, loaded, session))))
-        return replace(shown, notes=list_notes(loaded))
+        return show_loaded(self.load(session_id))
 
     def load(self, session_id: str) -> LoadedSession:
         """Load one session from the slot that has it, its rows left where they are.
@@ -172,7 +140,35 @@ class StoreSource:
             ) from error
 
 
-def _check_choice(name: str, value: str, known: Mapping[str, object] | type[StoredState]) -> None:
+def show_loaded(loaded: LoadedSession) -> ShownSession:
+    """Show a session that was loaded; see ``StoreSource.read_session``."""
+    session = fold(loaded.events, matcher=TOLERANT)  # one that is only read never asks its matcher
+    shown = read_answer(orjson.loads(encode_json(_describe_session(loaded.line.id, loaded, session))))
+    return replace(shown, notes=list_notes(loaded))
+
+
+def _describe(listed: ListedSession, now: float) -> JsonObject:
+    line = listed.line
+    row: JsonObject = {
+        "session_id": line.id,
+        "state": str(line.state),
+        "created_at": line.opened_at,
+        "age_s": round(max(0.0, now - line.opened_at), 3),
+        "idle_s": round(max(0.0, now - line.changed_at), 3),
+        "turns": line.turns,
+        "bytes": line.record_bytes + line.row_bytes,
+        "collected_turns": line.collected_turns,
+        "acknowledged_turns": line.acknowledged_turns,
+    }
+    try:
+        opening = listed.read_opening()
+    except TurnkeeperError as error:
+        return {**row, "error": error.message}
+    metadata = opening.settings.get("metadata")
+    return {**row, "history": str(opening.event.policy.kind), "metadata": metadata if is_object(metadata) else {}}
+
+
+def _check_choice(name: str, value: str, known: type[StoredOrder | StoredState]) -> None:
     names = [str(each) for each in known]
     if value not in names:
         raise RequestError(f"{name} is no {value[:64]} of a store", hint=f"known: {', '.join(names)}", param=name)
@@ -188,7 +184,7 @@ def _describe_session(session_id: str, loaded: LoadedSession, session: Session) 
         is_evaluation=bool(settings.get("evaluation")),
     )
     own: JsonObject = {"metadata": settings.get("metadata", {})}
-    if session.closed_as is None and state is not StoredState.OPEN:
+    if session.closed_as is None and not state.is_served:
         own["closed"] = str(state)
     metadata = build_metadata(session, view, max_trim_tokens=0, own=own, mismatch=None)  # the trim is not shown
     with suppress(AssemblyError):  # a collect says why; what the session knows by itself is still true
