@@ -1,46 +1,27 @@
-"""Tracing turned on, with OpenTelemetry's own exporter and a collector on loopback.
+"""Tracing turned on, with a collector on loopback.
 
-1. Spans arrive as OTLP over HTTP when the server stops, and say which server they are of.
+1. Spans arrive as OTLP over HTTP when the server stops, and say which server they are of: in JSON, or in protobuf by
+   OpenTelemetry's own exporter where the environment asks for it.
 2. What OpenTelemetry's environment variables say of the server wins.
-3. A collector that is not there keeps a server from nothing: neither from turns nor from stopping.
+3. A collector that is not there, or that does not answer, keeps a server from nothing: neither from turns nor from
+   stopping.
+4. What is not installed, and a protocol that is not spoken, is refused at the start.
 """
 
 import asyncio
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+import socket
+import sys
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from collectorkit import collecting
 from servicekit import build_kit, user
+from turnkeeper.errors import ConfigError
 from turnkeeper.telemetry import Tracing
 from turnkeeper.testing import settle, unreachable_url
 from turnkeeper.tracing import build_tracing
 
-
-@contextmanager
-def collecting() -> Iterator[tuple[str, list[Any]]]:
-    """A collector: its endpoint, and what arrived there."""
-    received: list[Any] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            received.append(ExportTraceServiceRequest.FromString(body))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_request(self, code: int | str = "-", size: int | str = "-") -> None: ...
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/v1/traces", received
-        server.shutdown()
-        thread.join()
+PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
 
 
 async def take_turn(tracing: Tracing) -> None:
@@ -51,35 +32,76 @@ async def take_turn(tracing: Tracing) -> None:
     await turn.read()
 
 
-def read_resource(received: list[Any]) -> dict[str, str]:
-    (spans,) = received[0].resource_spans
-    return {each.key: each.value.string_value for each in spans.resource.attributes}
+FORMS = {"http/json": "application/json", "http/protobuf": "application/x-protobuf", "": "application/json"}
 
 
-async def test_spans_arrive_and_name_their_server() -> None:
-    with collecting() as (endpoint, received):
-        tracing = build_tracing(endpoint, instance_id="one")
+@pytest.mark.parametrize(("protocol", "content_type"), FORMS.items(), ids=FORMS)
+async def test_spans_arrive_and_name_their_server(
+    protocol: str, content_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROTOCOL, protocol)
+    with collecting() as collector:
+        tracing = build_tracing(collector.url, instance_id="one")
         await take_turn(tracing)
         await tracing.close()
-    names = {span.name for scope in received[0].resource_spans[0].scope_spans for span in scope.spans}
-    assert names == {"turn", "chat"}
-    resource = read_resource(received)
-    assert (resource["service.name"], resource["service.instance.id"]) == ("turnkeeper", "one")
+        assert {span.name for span in collector.spans} == {"turn", "chat"}
+        assert collector.requests[0][0]["content-type"] == content_type
+        assert collector.resource["service.name"] == "turnkeeper"
+        assert collector.resource["service.instance.id"] == "one"
 
 
 async def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "rollout")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=seven")
-    with collecting() as (endpoint, received):
-        tracing = build_tracing(endpoint, instance_id="one")
+    with collecting() as collector:
+        tracing = build_tracing(collector.url, instance_id="one")
         await take_turn(tracing)
         await tracing.close()
-    resource = read_resource(received)
-    assert (resource["service.name"], resource["service.instance.id"]) == ("rollout", "seven")
+        assert collector.resource["service.name"] == "rollout"
+        assert collector.resource["service.instance.id"] == "seven"
 
 
-async def test_a_collector_that_is_not_there_keeps_nothing() -> None:
-    tracing = build_tracing(f"{unreachable_url()}/v1/traces", instance_id="one")
-    await take_turn(tracing)
-    async with asyncio.timeout(8):
-        await tracing.close()
+async def test_a_collector_that_is_not_there_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+    with unreachable_url() as url:
+        tracing = build_tracing(f"{url}/v1/traces", instance_id="one")
+        await take_turn(tracing)
+        async with asyncio.timeout(3):
+            await tracing.close()
+
+
+@pytest.mark.parametrize("protocol", ["http/json", "http/protobuf"])
+async def test_a_collector_that_does_not_answer_keeps_no_server_from_stopping(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROTOCOL, protocol)
+    monkeypatch.setattr("turnkeeper.tracing.spans.CLOSE_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        tracing = build_tracing(f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces", instance_id="one")
+        await take_turn(tracing)
+        async with asyncio.timeout(3):
+            await tracing.close()
+
+
+async def test_a_protocol_that_is_not_spoken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROTOCOL, "grpc")
+    with pytest.raises(ConfigError, match="grpc"):
+        build_tracing("http://127.0.0.1:4318/v1/traces", instance_id="one")
+
+
+MISSING = {
+    "opentelemetry": "http/json",
+    "opentelemetry.sdk": "http/json",
+    "opentelemetry.exporter.otlp.proto.http": "http/protobuf",
+}
+
+
+@pytest.mark.parametrize(("module", "protocol"), MISSING.items(), ids=MISSING)
+def test_an_endpoint_without_the_extra_is_refused(module: str, protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROTOCOL, protocol)
+    for name in [each for each in sys.modules if each == module or each.startswith(f"{module}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError) as raised:
+        build_tracing("http://127.0.0.1:4318/v1/traces", instance_id="x")
+    assert raised.value.hint == "pip install 'turnkeeper[otel]'"

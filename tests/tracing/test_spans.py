@@ -24,7 +24,7 @@ from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
 from servicekit import Kit, build_kit, user
-from turnkeeper.errors import ConfigError, EngineError
+from turnkeeper.errors import EngineError
 from turnkeeper.telemetry import NoTracing
 from turnkeeper.testing import settle
 from turnkeeper.tracing import CONVENTIONS, SpanAttribute, build_tracing
@@ -242,9 +242,3 @@ def test_without_an_endpoint_nothing_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-async def test_an_endpoint_without_the_extra_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnkeeper.tracing.setup.find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"turnkeeper\[otel\]"):
-        build_tracing("http://127.0.0.1:4318/v1/traces", instance_id="x")
