@@ -281,6 +281,11 @@ async def test_every_line_of_several_processes_is_of_one_form() -> None:
             for worker in range(2):
                 await server.log.wait_for("server_started", worker=worker)
             await server.http.get("/health")
+            for line in server.log.select("server_started"):
+                command = [sys.executable, "-m", "turnkeeper", "sessions", line["url"], "--json"]
+                listed = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+                elsewhere = json.loads((await listed.communicate())[0])["elsewhere"]
+                assert (elsewhere["worker"], elsewhere["workers"]) == (line["worker"], 2)
             server.process.terminate()
             await server.log.read_rest()
     log = server.log

@@ -86,7 +86,11 @@ async def test_the_list_answers_what_was_asked_for() -> None:
         await site.create()
         found = (await site.call("GET", "/sessions?metadata.task=7&order=created&state=open")).json()
         assert [row["session_id"] for row in found["sessions"]] == [session_id]
-        assert (await site.call("GET", "/sessions?in_flight=1")).json() == {"sessions": [], "next": None}
+        none = (await site.call("GET", "/sessions?in_flight=1")).json()
+        worker = none.pop("worker")
+        assert none == {"sessions": [], "next": None}
+        assert worker == (await site.call("GET", "/health")).json()["worker"]
+        assert (worker["number"], worker["count"]) == (0, 1)
         bad: list[tuple[str, Any]] = [("?phse=1", "phse"), ("?order=idle&after=x", "after"), ("?min_age=x", "min_age")]
         for query, name in bad:
             reply = await site.call("GET", f"/sessions{query}")

@@ -35,10 +35,10 @@ def test_one_process_keeps_everything() -> None:
 
 def test_each_of_several_gets_a_port_and_a_name() -> None:
     workers = split_workers(build(session_server_port=31000, session_server_workers=3))
-    assert [(worker.ports, worker.instance_id) for worker in workers] == [
-        ((31000,), "a-0"),
-        ((31001,), "a-1"),
-        ((31002,), "a-2"),
+    assert [(worker.ports[worker.worker or 0], worker.instance_id) for worker in workers] == [
+        (31000, "a-0"),
+        (31001, "a-1"),
+        (31002, "a-2"),
     ]
 
 

@@ -4,6 +4,7 @@
 2. A payload is shown as its session was, with the tokens that its samples hold; a folder lists its payloads.
 3. A file that is no payload, or holds metadata of another form, is a typed error, whatever is in it.
 4. A server is read page by page, and its errors are its own; something that is no session server is said to be none.
+5. Where a server has several processes, the one that answered says so, and where the others are.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from turnkeeper.testing import unreachable_url
 from turnkeeper.views import ShownSession, explain_session, open_source
 from turnkeeper.views.payload import PayloadFolder, read_payload
 from turnkeeper.views.render import render_explanation, render_rows, render_session, render_turn
-from turnkeeper.views.server import PAGE_SIZE, ServerSource
+from turnkeeper.views.server import PAGE_SIZE, Elsewhere, ServerSource, find_elsewhere
 from turnkeeper.views.source import OpenOptions
 
 TARGETS: dict[str, tuple[type, str]] = {
@@ -260,6 +261,37 @@ async def test_a_server_is_read_page_by_page() -> None:
         assert turn.content.text == reply["choices"][0]["message"]["content"]
         assert len(turn.content.tokens) == turn.completion_tokens == reply["usage"]["completion_tokens"]
         assert render_all(session)
+
+
+PORTS = [30100, 30101, None]
+ELSEWHERE: dict[str, tuple[str, list[int | None], int, list[str] | None]] = {
+    "one process": ("http://host:30100", [30100], 0, None),
+    "one of several": ("http://host:30101", PORTS, 1, ["http://host:30100"]),
+    "over IPv6 and behind a path": ("https://[::1]:30100/at", PORTS, 0, ["https://[::1]:30101/at"]),
+    "on a free port": ("http://host:41234", PORTS, 2, []),
+    "behind a proxy": ("http://host:80", PORTS, 0, []),
+    "without a port": ("http://host", PORTS, 2, []),
+}
+
+
+@pytest.mark.parametrize(("url", "ports", "number", "urls"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_where_other_sessions_are_is_told(
+    url: str, ports: list[int | None], number: int, urls: list[str] | None
+) -> None:
+    found = find_elsewhere(url, {"number": number, "count": len(ports), "ports": ports})
+    assert (None if found is None else found.urls) == (None if urls is None else tuple(urls))
+    if found is not None:
+        assert (found.worker, found.workers) == (number, 3)
+        assert str(found).startswith(f"worker {number} of 3 answered, ")
+        assert str(found).endswith(", ".join(found.urls) or "prints at its start")
+
+
+async def test_a_process_of_several_says_so_with_its_rows() -> None:
+    async with running_site(session_server_workers=2) as site:
+        source = ServerSource(site.url)
+        assert source.elsewhere is None
+        assert await list_rows(source) == []
+        assert source.elsewhere == Elsewhere(worker=0, workers=2, urls=())
 
 
 async def test_the_errors_of_a_server_are_its_own() -> None:

@@ -92,14 +92,20 @@ def sessions(
     except TurnkeeperError as error:
         fail(error)
     shown, has_more = rows[:limit], len(rows) > limit
+    elsewhere = source.elsewhere
     if as_json:
-        _print([json.dumps({"sessions": shown, "has_more": has_more}, indent=2)])
+        from dataclasses import asdict
+
+        others = None if elsewhere is None else asdict(elsewhere)
+        _print([json.dumps({"sessions": shown, "has_more": has_more, "elsewhere": others}, indent=2)])
         return
     from turnkeeper.views.render import render_rows
 
     _print(render_rows(shown) if shown else ["no session"])
     if has_more:
         typer.echo(f"these are the first {limit}: --limit shows more", err=True)
+    if elsewhere is not None:
+        typer.echo(str(elsewhere), err=True)
 
 
 def show(

@@ -41,7 +41,8 @@ class Routes:
 
     async def list_sessions(self, exchange: Exchange) -> None:
         """Answer ``GET /sessions``."""
-        await _send_json(exchange, await self._sessions.list_sessions(parse_session_query(exchange.query)))
+        page = await self._sessions.list_sessions(parse_session_query(exchange.query))
+        await _send_json(exchange, {**page, "worker": self._backend.health.place.to_json()})
 
     async def get_session(self, exchange: Exchange) -> None:
         """Answer ``GET /sessions/{id}``; ``HEAD`` tells whether there is such a session."""

@@ -34,7 +34,7 @@ from turnkeeper.server.options import build_collect_options, build_http_options,
 from turnkeeper.server.store import BuildKeeper, keep_in_memory, open_store
 from turnkeeper.service.control import EngineControl
 from turnkeeper.service.encoding import EncoderSelector, LoadEncoder, find_loader
-from turnkeeper.service.health import Health
+from turnkeeper.service.health import Health, WorkerPlace
 from turnkeeper.service.lifecycle import Lifecycle, Loop, measure_loop_delay
 from turnkeeper.service.relay import Relay
 from turnkeeper.service.service import SessionService
@@ -336,6 +336,7 @@ def _build_backend(base: BaseParts, engines: _Engines, sessions: _Sessions) -> B
         encoders=base.encoders,
         drain=base.drain,
         keeper=sessions.keeper,
+        place=WorkerPlace(number=config.worker or 0, ports=[port or None for port in config.ports]),
     )
     return Backend(
         sessions=sessions.service,

@@ -103,21 +103,20 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(config: ResolvedConfig, *, worker: int = 0) -> None:
-    """Serve until a signal says to stop, and drain.
+def serve(config: ResolvedConfig) -> None:
+    """Serve on the port of this process until a signal says to stop, and drain.
 
     Args:
-        config: the options.
-        worker: which of the server's processes this is, from 0; it listens on the port of that number.
+        config: the options; of several processes, this one's.
 
     Raises:
         ConfigError: the checkpoint or another option cannot work, or the port is taken.
     """
-    for warning in config.warnings if worker == 0 else ():
+    for warning in config.warnings:
         logger.warning("%s", warning)
     limit_libraries()
     parts = build_parts(config)
-    listener = open_listener(config.server.session_server_ip, config.ports[worker])
+    listener = open_listener(config.server.session_server_ip, config.ports[config.worker or 0])
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}"

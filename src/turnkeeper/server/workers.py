@@ -87,18 +87,17 @@ def is_loopback(host: str) -> bool:
 
 
 def split_workers(config: ResolvedConfig) -> tuple[ResolvedConfig, ...]:
-    """Give each process its port and a name of its own; the first keeps the warnings."""
+    """Give each process its number and a name of its own; the first keeps the warnings."""
     if len(config.ports) == 1:
         return (config,)
     return tuple(
         dataclasses.replace(
             config,
-            ports=(port,),
             instance_id=f"{config.instance_id}-{number}",
             worker=number,
             warnings=() if number else config.warnings,
         )
-        for number, port in enumerate(config.ports)
+        for number in range(len(config.ports))
     )
 
 

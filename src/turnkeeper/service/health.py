@@ -5,8 +5,8 @@ is sent now can be served.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from turnkeeper.engines import EngineState, EngineStatus
@@ -42,6 +42,20 @@ class NotReady(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPlace:
+    """Which of the processes of a server this one is; each holds sessions of its own."""
+
+    number: int = 0
+    """From 0."""
+    ports: Sequence[int | None] = (None,)
+    """The port of each process, in order; None where it took a free one."""
+
+    def to_json(self) -> JsonObject:
+        """Say which process this is, of how many, and where all of them listen."""
+        return {"number": self.number, "count": len(self.ports), "ports": list(self.ports)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
     """Whether a server can take turns."""
 
@@ -69,6 +83,8 @@ class Health:
     encoders: EncoderSelector
     drain: Drain
     keeper: SessionKeeper
+    place: WorkerPlace = field(default_factory=WorkerPlace)
+    """Which process of the server this is."""
 
     @property
     def is_draining(self) -> bool:
@@ -111,6 +127,7 @@ class Health:
             "tasks": self.supervisor.describe(),
             "tokenizer": str(self.encoders.serving),
             "store": self.keeper.describe(),
+            "worker": self.place.to_json(),
         }
         return whole if is_admin else {name: whole[name] for name in OPEN_HEALTH}
 

@@ -42,6 +42,7 @@ class PayloadFolder:
     """
 
     has_turns_in_flight = False
+    elsewhere = None
 
     def __init__(self, path: Path) -> None:
         """Find the files; none is read yet."""

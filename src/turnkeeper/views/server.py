@@ -1,9 +1,10 @@
 """Sessions of a running server, over HTTP."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from turnkeeper.client.requester import Requester
 from turnkeeper.client.retry import NO_RETRY
@@ -28,8 +29,32 @@ def find_server_url(target: str) -> str | None:
     return f"http://{target}" if _HOST_AND_PORT.fullmatch(target) else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """Where a server keeps the sessions that one of its processes does not hold."""
+
+    worker: int
+    """The number of the process that was asked, from 0."""
+    workers: int
+    """How many processes there are."""
+    urls: Sequence[str]
+    """The addresses of the others, as far as they can be told from that of this one."""
+
+    def __str__(self) -> str:
+        """The sentence that says so."""
+        said = f"worker {self.worker} of {self.workers} answered, and each knows its own sessions alone"
+        return f"{said}: ask " + (
+            ", ".join(self.urls) or "each by its own address, which the server prints at its start"
+        )
+
+
 class ServerSource:
-    """The sessions of one server process."""
+    """The sessions of one server process.
+
+    Attributes:
+        elsewhere: where the other sessions of the server are; None while no row was read, and where one process has
+            all of them.
+    """
 
     has_turns_in_flight = True
 
@@ -42,6 +67,7 @@ class ServerSource:
             timeout_s: the longest wait for the next piece of an answer.
         """
         self._url = url
+        self.elsewhere: Elsewhere | None = None
         headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
         transport = Urllib3Transport(timeout_s=timeout_s)
         self._requester = Requester(transport=transport, retry=NO_RETRY, headers=headers)
@@ -51,7 +77,8 @@ class ServerSource:
         after: str | None = None
         while True:
             query = {**filters, "limit": str(PAGE_SIZE)} | ({} if after is None else {"after": after})
-            page = self._get(f"/sessions?{urlencode(query)}", "sessions", "next")
+            page = self._get(f"/sessions?{urlencode(query)}", "sessions", "next", "worker")
+            self.elsewhere = find_elsewhere(self._url, page["worker"])
             yield from page["sessions"]
             after = page["next"]
             if after is None:
@@ -69,6 +96,24 @@ class ServerSource:
     def _get(self, path: str, *members: str) -> JsonObject:
         """Get a JSON object that has these members."""
         return run(self._requester.call("GET", f"{self._url}{path}")).read_object(*members)
+
+
+def find_elsewhere(url: str, worker: JsonObject) -> Elsewhere | None:
+    """Find where the sessions are that one process of a server does not hold; None where it holds all.
+
+    Args:
+        url: the address under which the process answered.
+        worker: what it said of itself.
+    """
+    number, ports = worker["number"], worker["ports"]
+    if len(ports) == 1:
+        return None
+    place = urlsplit(url)
+    is_direct = place.port is not None and place.port == ports[number]  # else something stands in between
+    host = place.netloc.rpartition(":")[0]
+    others = [port for index, port in enumerate(ports) if index != number and port is not None] if is_direct else []
+    urls = tuple(f"{place.scheme}://{host}:{port}{place.path}" for port in others)
+    return Elsewhere(worker=number, workers=len(ports), urls=urls)
 
 
 def read_answer(shown: JsonObject) -> ShownSession:

@@ -11,7 +11,7 @@ from typing import Protocol
 from turnkeeper.errors import ConfigError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.views.payload import PayloadFolder
-from turnkeeper.views.server import ServerSource, find_server_url
+from turnkeeper.views.server import Elsewhere, ServerSource, find_server_url
 from turnkeeper.views.session import ShownSession
 
 STORE_FILE = "store.json"
@@ -24,6 +24,11 @@ class SessionSource(Protocol):
     @property
     def has_turns_in_flight(self) -> bool:
         """True for a source that knows what is in flight, such as a server."""
+        ...
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Where the other sessions of a server are; None while nothing was read, and where this source has all."""
         ...
 
     def iter_rows(self, filters: Mapping[str, str]) -> Iterator[JsonObject]:

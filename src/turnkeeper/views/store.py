@@ -30,6 +30,7 @@ class StoreSource:
     """The sessions of all slots of a store."""
 
     has_turns_in_flight = False
+    elsewhere = None
 
     def __init__(self, folder: Path) -> None:
         """Open the slots that have a database; nothing is read of them yet.

@@ -180,9 +180,9 @@ async def test_turns_in_flight_fit_the_schemas(is_admin: bool) -> None:
     await kit.say(session_id, [user("a")])
     for text in ("a", "b"):
         await kit.begin(session_id, [user(text)])
-    page = await kit.service.list_sessions()
-    assert page["sessions"][0]["in_flight"] == 2
-    check_schema("SessionPage", orjson.dumps(page))
+    (row,) = (await kit.service.list_sessions())["sessions"]
+    assert row["in_flight"] == 2
+    check_schema("SessionRow", orjson.dumps(row))
     for with_branches in (False, True):
         shown = await kit.service.describe(session_id, is_admin=is_admin, with_branches=with_branches)
         assert len(orjson.loads(shown)["metadata"]["turnkeeper"]["in_flight"]) == 2

@@ -7,8 +7,8 @@ from http import HTTPStatus
 from typing import Protocol
 
 from turnkeeper.access import Right
-from turnkeeper.http.openapi.schema_values import refer
 from turnkeeper.http.openapi.schemas import SCHEMAS
+from turnkeeper.http.openapi.schemas.values import refer
 from turnkeeper.http.queries import LIST_PARAMETERS, METADATA_PREFIX, SESSION_FLAGS
 from turnkeeper.jsontypes import JsonObject
 
