@@ -29,7 +29,6 @@ from turnkeeper.bench.load.workload import SHORT
 from turnkeeper.bench.server import find_checkpoint
 from turnkeeper.bench.stack import Material, running_mock
 from turnkeeper.engines import EngineClient
-from turnkeeper.engines.engine import encode_ids
 from turnkeeper.engines.net.client import BodySink
 from turnkeeper.engines.reply import ReplyBody
 from turnkeeper.headers import JSON_HEADERS
@@ -57,7 +56,7 @@ class Reply:
     def body(self) -> bytes:
         """The request, as long as that of a turn."""
         ids = np.arange(self.prompt_tokens, dtype=np.int32) % 150_000
-        return b'{"input_ids":' + encode_ids(ids) + b"," + encode_json({"logprobs": True, **self.fields})[1:]
+        return b'{"input_ids":' + encode_json(ids) + b"," + encode_json({"logprobs": True, **self.fields})[1:]
 
 
 _ROWS: JsonObject = {"return_routed_experts": True}

@@ -41,7 +41,7 @@ CONCERNS: tuple[tuple[str, str], ...] = (
         r"engines/(reply|meta|message|check|refusal|token_logprobs|top_logprobs|vllm/reply)\.py|"
         r"generation/(joining|part_reader)\.py|parse_chat_reply",
     ),
-    ("writing the request to the engine", r"render_chat_body|encode_prompt|encode_ids|join_prompt"),
+    ("writing the request to the engine", r"render_chat_body|render_body|write_ids|write_messages|join_prompt"),
     ("the client on aiohttp", r"^.*\((aiohttp|yarl|multidict)/|engines/net/"),
     (
         "the history: matching, begin, commit",

@@ -18,11 +18,11 @@ from turnkeeper.core import Completion, fold
 from turnkeeper.core.tokens import join_ids
 from turnkeeper.dialects import build_reply
 from turnkeeper.engines import GenerateRequest, build_completion, check_generation, choose_versions
-from turnkeeper.engines.engine import encode_ids
 from turnkeeper.engines.reply import ReplyBody
 from turnkeeper.engines.sglang.chat import parse_chat_reply, render_chat_body
 from turnkeeper.http.headers import list_session_keys
 from turnkeeper.ids import SessionId
+from turnkeeper.jsontypes import encode_json
 from turnkeeper.routing import PackedIds, Patch, RoutingRows, RowsRequest, plan_rows, take_patch
 from turnkeeper.samples import CollectOptions, collect, load_hooks, view_session
 from turnkeeper.service.sessions import KeyRing
@@ -195,7 +195,7 @@ def parse_bare_reply(talk: Conversation, count: int) -> list[Step]:
 def copy_ids(talk: Conversation, count: int) -> list[Step]:
     """Copy the ids of the path, and their text."""
     ids = talk.session.forest.path_ids(talk.session.forest.turns[-1].id)
-    text = encode_ids(ids)
+    text = encode_json(ids)
     return [lambda: (join_ids([ids]), b"".join([text, b","]))] * count
 
 

@@ -12,6 +12,7 @@ from turnkeeper.engines.engine import (
 )
 from turnkeeper.engines.message import build_parser
 from turnkeeper.engines.net.client import EngineClient
+from turnkeeper.engines.prompt_text import PromptText
 from turnkeeper.engines.sglang.chat import SglangEngine
 from turnkeeper.engines.sglang.generate import SglangGenerateEngine
 from turnkeeper.engines.vllm.generate import VllmEngine
@@ -23,6 +24,7 @@ __all__ = [
     "EngineStatus",
     "GenerateRequest",
     "Generation",
+    "PromptText",
     "RelayReply",
     "RelayRequest",
     "SglangEngine",

@@ -10,13 +10,13 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from turnkeeper.choices import EngineWire
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import TopLogprobs, VersionSpan
-from turnkeeper.jsontypes import JsonObject, Message
+from turnkeeper.engines.prompt_text import PromptText
+from turnkeeper.jsontypes import JsonObject, Message, encode_json
 from turnkeeper.routing import Payload, RowsRequest
 
 IdsSink: TypeAlias = Callable[[TokenIds], None]
@@ -39,11 +39,6 @@ class EngineState(StrEnum):
     PAUSED = "paused"
     """The engine is up, and holds requests back until its trainer continues it."""
     UNREACHABLE = "unreachable"
-
-
-def encode_ids(ids: TokenIds) -> bytes:
-    """Write ids as a JSON array."""
-    return orjson.dumps(ids, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,6 +75,8 @@ class GenerateRequest:
     """Tracing headers of the client (lower-case names) to pass on; other client headers never reach an engine."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Headers of the operator's request hook (lower-case names), which win over those above."""
+    prompt_text: PromptText = field(default_factory=PromptText)
+    """Holds the JSON of the session's last prompt, of which this one repeats most."""
 
     def __post_init__(self) -> None:
         """Refuse an empty prompt, and routing rows that start outside of it."""
@@ -116,9 +113,19 @@ class GenerateRequest:
         listed = cast(list[object], requested) if isinstance(requested, list) else []
         return tuple(item for item in listed if isinstance(item, str) and item)
 
-    def encode_prompt(self) -> bytes:
-        """Write the prompt ids as a JSON array. The text is not kept: 32,000 ids are written in 0.1 ms."""
-        return encode_ids(self.prompt_ids)
+    def render_body(self, ids_name: str, fields: JsonObject, *, has_messages: bool = False) -> bytes:
+        """Render the JSON body of a call.
+
+        Args:
+            ids_name: the member that holds the prompt ids.
+            fields: the other members, at least one.
+            has_messages: True where the conversation is a member, ``messages``, too.
+        """
+        pieces = [b'{"', ids_name.encode(), b'":[', *self.prompt_text.write_ids(self.prompt_ids)]
+        if has_messages:
+            messages = self.messages or ({"role": "user", "content": ""},)
+            pieces += [b'],"messages":[', *self.prompt_text.write_messages(messages)]
+        return b"".join((*pieces, b"],", encode_json(fields)[1:]))
 
 
 ParseMessage: TypeAlias = Callable[[GenerateRequest, TokenIds], Message]

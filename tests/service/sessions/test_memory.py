@@ -5,6 +5,7 @@
 3. A folder that cannot be written leaves everything where it is.
 4. A session that ends while its rows are being moved leaves the account at nothing.
 5. While memory is short, a request costs as much with many sessions as with few.
+6. The JSON of prompts is held up to a limit: sessions that used theirs longest ago let go of it, and any that ends.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from turnkeeper.engines import GenerateRequest, Generation
 from turnkeeper.errors import CapacityError
 from turnkeeper.routing import RoutingRows, encode_rows
 from turnkeeper.samples import decode_samples
-from turnkeeper.service.sessions.footprint import SESSION_BYTES
+from turnkeeper.service.sessions.footprint import SESSION_BYTES, Part
 from turnkeeper.service.sessions.spill import write_rows
 
 CONFIG = {"num_hidden_layers": 4, "num_experts_per_tok": 2, "num_experts": 8}
@@ -148,3 +149,36 @@ async def test_relief_looks_only_at_sessions_with_rows_in_memory() -> None:
     account = kit.find_entry(sessions[0]).memory
     assert account.movable == {}
     assert account.spilled_bytes == sum(kit.find_entry(each).spilled_bytes for each in sessions)
+
+
+class WritingEngine(FakeEngine):
+    """Writes the body of each call, as a wire does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bodies: list[bytes] = []
+
+    async def generate(self, request: GenerateRequest, *, on_ids: object = None) -> Generation:
+        self.bodies.append(request.render_body("input_ids", {"rid": request.rid}, has_messages=True))
+        return await super().generate(request, on_ids=on_ids)
+
+
+async def test_the_json_of_prompts_is_held_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = WritingEngine()
+    kit = build_kit(engine=engine)
+    first, second = kit.create(), kit.create()
+    await kit.say(first, [user("a" * 500)], "one")
+    held = kit.find_entry(first).held[Part.PROMPT_TEXT]
+    assert held == kit.find_entry(first).prompt_text.size_bytes > 500
+    account = kit.find_entry(first).memory
+    monkeypatch.setattr("turnkeeper.service.sessions.entry.PROMPT_TEXT_BYTES", held + 10)
+    await kit.say(second, [user("b" * 500)], "one")
+    assert [kit.find_entry(each).held[Part.PROMPT_TEXT] > 0 for each in (first, second)] == [False, True]
+    await kit.say(first, [user("a" * 500), assistant("one"), user("c")], "two")
+    assert list(account.written) == [], "what is over the limit alone is not held at all"
+    assert b"a" * 500 in engine.bodies[-1]
+    await kit.say(second, [user("b" * 500), assistant("one"), user("c")], "two")
+    assert account.written_bytes == sum(kit.find_entry(each).held[Part.PROMPT_TEXT] for each in (first, second))
+    for each in (first, second):
+        kit.service.delete(each)
+    assert (account.written, account.written_bytes, account.used_bytes) == ({}, 0, 0)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import aiohttp
 import orjson
+from aiohttp.abc import AbstractStreamWriter
 
 from turnkeeper.engines.net.large_reply import BodySink, LargeReplyScheduler, feed_body, feed_chunks
 from turnkeeper.engines.net.reader_thread import LoopThread
@@ -147,6 +148,28 @@ def engine_boundary(url: str, timeout_s: float) -> Generator[None]:
         raise EngineError(f"the engine at {url} broke off its reply: {reason}", url=url) from error
 
 
+class _Body(aiohttp.Payload):
+    """The body of a request, whose first byte is written apart.
+
+    The library joins the headers and the first part of a body, so as to write both at once, which copies a body of one
+    part.
+    """
+
+    _autoclose = True
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self._size = len(body)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self._value.decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        view = memoryview(self._value)
+        await writer.write(view[:1])
+        await writer.write(view[1:])
+
+
 class _Connections:
     """A pool of connections within one event loop, made at the first call."""
 
@@ -175,7 +198,12 @@ class _Connections:
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(self._connect_timeout_s, timeout_s))
         with engine_boundary(url, timeout_s):
             async with self._open().request(
-                method, url, data=body, headers=tuple(headers), timeout=timeout, allow_redirects=False
+                method,
+                url,
+                data=None if body is None else _Body(body),
+                headers=tuple(headers),
+                timeout=timeout,
+                allow_redirects=False,
             ) as response:
                 yield response
 

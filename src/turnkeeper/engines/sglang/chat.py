@@ -37,7 +37,7 @@ from turnkeeper.engines.wire_fields import find_dropped, select_fields
 from turnkeeper.errors import EngineError, EngineProtocolError
 from turnkeeper.fields import Wire
 from turnkeeper.headers import JSON_HEADERS, TRACE_HEADERS
-from turnkeeper.jsontypes import JsonObject, encode_json
+from turnkeeper.jsontypes import JsonObject
 from turnkeeper.texts import USERINFO
 
 SHORT_CALL_TIMEOUT_S = 10.0
@@ -65,11 +65,10 @@ OWNED_FIELDS = frozenset(
 
 
 def render_chat_body(request: GenerateRequest) -> bytes:
-    """Render the request body. The prompt ids are written once and put in as JSON text."""
+    """Render the request body."""
     fields = select_fields(request, Wire.CHAT)
     body: JsonObject = {key: value for key, value in fields.forwarded.items() if key not in OWNED_FIELDS}
     body |= fields.format | fields.sampling
-    body["messages"] = list(request.messages) or [{"role": "user", "content": ""}]
     if request.tools:
         body["tools"] = list(request.tools)
     if request.chat_template_kwargs:
@@ -80,7 +79,7 @@ def render_chat_body(request: GenerateRequest) -> bytes:
         body["cache_salt"] = request.cache_salt
     body |= {"stream": False, "logprobs": True, "return_meta_info": True, "no_stop_trim": False, "rid": request.rid}
     body |= render_rows_fields(request) | render_lora_field(request)
-    return b'{"input_ids":' + request.encode_prompt() + b"," + encode_json(body)[1:]
+    return request.render_body("input_ids", body, has_messages=True)
 
 
 def render_rows_fields(request: GenerateRequest) -> JsonObject:

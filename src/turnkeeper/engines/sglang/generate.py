@@ -35,7 +35,7 @@ from turnkeeper.engines.sglang.chat import (
 from turnkeeper.engines.wire_fields import WireFields, find_dropped, select_fields
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, TurnkeeperError
 from turnkeeper.fields import Wire
-from turnkeeper.jsontypes import JsonObject, encode_json, is_array
+from turnkeeper.jsontypes import JsonObject, is_array
 
 
 def render_sampling(request: GenerateRequest, fields: WireFields) -> JsonObject:
@@ -63,7 +63,7 @@ def refuse_forced_tools(choice: object, *, hint: str) -> None:
 
 
 def render_generate_body(request: GenerateRequest, *, is_stream: bool) -> bytes:
-    """Render the request body. The prompt ids are written once and put in as JSON text."""
+    """Render the request body."""
     fields = select_fields(request, Wire.GENERATE)
     body: JsonObject = {
         **{name: value for name, value in fields.forwarded.items() if name not in OWNED_FIELDS},
@@ -78,7 +78,7 @@ def render_generate_body(request: GenerateRequest, *, is_stream: bool) -> bytes:
     }
     if request.cache_salt is not None:
         body["cache_salt"] = request.cache_salt
-    return b'{"input_ids":' + request.encode_prompt() + b"," + encode_json(body)[1:]
+    return request.render_body("input_ids", body)
 
 
 def parse_generate_reply(reply: JsonReply, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:

@@ -38,7 +38,7 @@ from turnkeeper.engines.vllm.reply import StreamedChoice, parse_vllm_reply, read
 from turnkeeper.engines.wire_fields import WireFields, find_dropped, select_fields
 from turnkeeper.errors import EngineError
 from turnkeeper.fields import Wire
-from turnkeeper.jsontypes import JsonObject, encode_json
+from turnkeeper.jsontypes import JsonObject
 
 GENERATE_ROUTE = "/inference/v1/generate"
 COMPLETIONS_ROUTE = "/v1/completions"
@@ -96,7 +96,7 @@ def render_generate_body(request: GenerateRequest, *, is_stream: bool = False) -
     body = _render_common(request, fields, is_stream=is_stream) | {"sampling_params": params}
     if request.lora_name is not None:
         body["model"] = request.lora_name
-    return b'{"token_ids":' + request.encode_prompt() + b"," + encode_json(body)[1:]
+    return request.render_body("token_ids", body)
 
 
 def render_completions_body(
@@ -116,7 +116,7 @@ def render_completions_body(
     limits = [limit for limit in (request.token_budget, room) if limit is not None]
     if limits:
         body["max_tokens"] = min(limits)
-    return b'{"prompt":' + request.encode_prompt() + b"," + encode_json(body)[1:]
+    return request.render_body("prompt", body)
 
 
 def fit_salt(salt: str) -> str:

@@ -19,6 +19,7 @@ from turnkeeper.core.session import Session
 from turnkeeper.core.turn import Turn
 from turnkeeper.dialects.known_body import KnownBody
 from turnkeeper.dialects.repetition import KnownRequest
+from turnkeeper.engines import PromptText
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.samples import Outcome
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("turnkeeper.sessions")
 
 
+PROMPT_TEXT_BYTES = 64 << 20
+"""What the sessions may hold of the JSON of their prompts together: that of 130 sessions of 34,000 tokens."""
+
+
 @dataclass(slots=True, eq=False)
 class MemoryAccount:
     """The memory of all sessions together; each session keeps its part up to date."""
@@ -55,6 +60,10 @@ class MemoryAccount:
     """On disk."""
     movable: dict[SessionId, "SessionEntry"] = field(default_factory=dict[SessionId, "SessionEntry"])
     """The sessions with routing rows in memory, the one idle longest first."""
+    written: dict[SessionId, "SessionEntry"] = field(default_factory=dict[SessionId, "SessionEntry"])
+    """The sessions that hold the JSON of their last prompt, the one that has not used it for longest first."""
+    written_bytes: int = 0
+    """What that JSON takes in memory, a part of ``used_bytes``."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -119,6 +128,8 @@ class SessionEntry:
     """The last request as far as the next one is likely to repeat it; see ``dialects.repetition``."""
     known_new: int = 0
     """How many of its messages are held by no turn."""
+    prompt_text: PromptText = field(default_factory=PromptText)
+    """The JSON of its last prompt, from which the next engine call's is written."""
     held: dict[Part, int] = field(default_factory=lambda: dict.fromkeys(Part, 0))
     """The bytes that each part of the session takes in memory."""
     is_released: bool = False
@@ -282,6 +293,26 @@ class SessionEntry:
         """Note that a turn is not in flight any more."""
         if self.in_flight.pop(turn.pending.number, None) is not None:
             self._grow(Part.IN_FLIGHT, -turn.held_bytes)
+            self._count_prompt_text()
+
+    def _count_prompt_text(self) -> None:
+        """Count the JSON of the last prompt; where there is too much of it, drop that of sessions idle for longest."""
+        if self.is_released:
+            return
+        memory, size_bytes = self.memory, self.prompt_text.size_bytes
+        memory.written.pop(self.id, None)
+        memory.written[self.id] = self
+        memory.written_bytes += size_bytes - self.held[Part.PROMPT_TEXT]
+        self._hold(Part.PROMPT_TEXT, size_bytes)
+        while memory.written_bytes > PROMPT_TEXT_BYTES:
+            next(iter(memory.written.values())).drop_prompt_text()
+
+    def drop_prompt_text(self) -> None:
+        """Let go of the JSON of the last prompt; the next call writes all of its own."""
+        self.memory.written.pop(self.id, None)
+        self.memory.written_bytes -= self.held[Part.PROMPT_TEXT]
+        self.prompt_text = PromptText()
+        self._hold(Part.PROMPT_TEXT, 0)
 
     def note_mismatches(self, leaf: TurnId, found: list[JsonObject] | None) -> None:
         """Keep what was found of the path that ends with a turn."""
@@ -304,6 +335,7 @@ class SessionEntry:
 
     def release(self) -> None:
         """Take the ended session out of the memory account, whatever is still being moved or recorded for it."""
+        self.drop_prompt_text()
         self.memory.used_bytes -= self.size_bytes
         self.memory.spilled_bytes -= self.spilled_bytes
         self.held = dict.fromkeys(Part, 0)

@@ -43,6 +43,8 @@ class Part(StrEnum):
     """The receipts of its collects, where no store holds them."""
     KNOWN = "known"
     """The new messages of the last request, and the places where the parts of its body end."""
+    PROMPT_TEXT = "prompt_text"
+    """The ids and the JSON of its last prompt, while the sessions together do not hold too much of that."""
     IN_FLIGHT = "in_flight"
     """The requests of turns in flight, and the text that was generated for them so far."""
 
@@ -81,6 +83,7 @@ def measure_session(entry: "SessionEntry") -> Mapping[Part, int]:
         Part.EVENTS: len(session.events) * EVENT_BYTES,
         Part.RECEIPTS: len(entry.receipts) * RECEIPT_BYTES,
         Part.KNOWN: measure_known(entry.known, entry.known_new),
+        Part.PROMPT_TEXT: entry.prompt_text.size_bytes,
         Part.IN_FLIGHT: sum(
             measure_pending(turn.pending) + sum(map(measure_text, turn.texts)) for turn in entry.in_flight.values()
         ),

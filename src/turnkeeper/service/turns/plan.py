@@ -12,7 +12,7 @@ from turnkeeper.core.callids import NamedReply
 from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.session import Session
 from turnkeeper.core.turn import Completion, Prompt
-from turnkeeper.engines import GenerateRequest
+from turnkeeper.engines import GenerateRequest, PromptText
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.routing import RoutingRows, RowsRequest, list_pieces, plan_rows
@@ -67,6 +67,7 @@ def plan_generation(
     rid: str,
     limit_tokens: int | None,
     trace: Mapping[str, str],
+    prompt_text: PromptText | None = None,
     is_evaluation: bool = False,
     config: ResolvedConfig,
 ) -> GenerationPlan:
@@ -82,6 +83,7 @@ def plan_generation(
         rid: names the engine call.
         limit_tokens: the most tokens of prompt and completion together; None for no limit.
         trace: the tracing headers that the engine is sent.
+        prompt_text: holds the JSON of the session's last prompt; None where nothing is held.
         is_evaluation: whether nothing of the session is trained, so that no rows are needed.
         config: says whether rows are asked for, and how.
 
@@ -108,6 +110,7 @@ def plan_generation(
             rows=rows,
             wants_indexer=wants_indexer,
             trace=trace,
+            prompt_text=prompt_text or PromptText(),
         ),
         held_rows=() if rows is None or rows.start_len is not None else _list_rows(session, pending),
         held_indexer=_list_indexer(session, pending) if wants_indexer else (),

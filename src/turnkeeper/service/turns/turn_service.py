@@ -176,6 +176,7 @@ class TurnService:
             rid=f"{entry.id[:8]}-{self._token_bytes(12).hex()}",
             limit_tokens=limit_tokens,
             trace=self._tracing.begin_turn(entry.id, pending.number, pending.begun_at, resolved.request.trace),
+            prompt_text=entry.prompt_text,
             is_evaluation=entry.settings.evaluation,
             config=self._config,
         )
