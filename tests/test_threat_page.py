@@ -54,7 +54,7 @@ def describe(method: str, path: str) -> list[str]:
 
 
 def test_the_page_has_every_route_once() -> None:
-    routes = [route for route in build_app(build_kit().backend).router.routes if isinstance(route, Route)]
+    routes = [route for route in build_app(build_kit().backend).routes if isinstance(route, Route)]
     served = sorted((method, route.path) for route in routes for method in route.methods or ())
     shown = sorted((method, row[1].strip("`")) for row in ROWS for method in row[0].strip("`").split())
     assert shown == served

@@ -35,7 +35,7 @@ ALL_SCOPES = ("read", "collect", "delete")
 
 def list_routes() -> list[tuple[str, str]]:
     """Every method and path that the application answers, those of its frame included."""
-    routes = [route for route in build_app(build_kit().backend).router.routes if isinstance(route, Route)]
+    routes = [route for route in build_app(build_kit().backend).routes if isinstance(route, Route)]
     return sorted((method, route.path) for route in routes for method in route.methods or ())
 
 
@@ -158,7 +158,7 @@ def test_a_route_without_a_row_is_not_served(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_route_stands_behind_the_decision_and_no_row_is_left_over() -> None:
-    routes = build_app(build_kit().backend).router.routes
+    routes = build_app(build_kit().backend).routes
     assert all(isinstance(route, Route) and isinstance(route.app, Endpoint) for route in routes)
     assert set(ACCESS) <= {f"{method} {path}" for method, path in ROUTES}
 

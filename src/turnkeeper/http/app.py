@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from starlette.applications import Starlette
-from starlette.routing import Match, Route
+from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp
 
 from turnkeeper import __version__
@@ -45,23 +44,20 @@ class RouteRow:
         return self.app.rights
 
 
-def build_app(backend: Backend) -> Starlette:
-    """Build the ASGI application over a backend; its lifespan starts and closes the backend."""
+def build_app(backend: Backend) -> Router:
+    """Build the ASGI application over a backend; its lifespan starts and closes the backend.
+
+    A router alone is enough: every handler answers its errors itself.
+    """
 
     @asynccontextmanager
-    async def live(_: Starlette) -> AsyncGenerator[None]:
+    async def live(_: object) -> AsyncGenerator[None]:
         backend.lifecycle.start()
         yield
         await backend.lifecycle.close()
 
     routes = [MethodRoute(row.path, row.app, methods=list(row.methods)) for row in build_route_rows(backend)]
-    app = Starlette(
-        routes=routes,
-        lifespan=live,
-    )
-    app.router.default = build_fallback(backend, routes)
-    app.router.redirect_slashes = False
-    return app
+    return Router(routes=routes, default=build_fallback(backend, routes), redirect_slashes=False, lifespan=live)
 
 
 def build_route_rows(backend: Backend) -> tuple[RouteRow, ...]:

@@ -68,7 +68,6 @@ class Exchange:
     ) -> None:
         if self._watch is not None:
             self._watch.cancel()
-            await asyncio.wait((self._watch,))  # its failure is its supervisor's to tell
 
     @property
     def is_gone(self) -> bool:

@@ -165,6 +165,7 @@ def build_uvicorn_config(app: object, limits: ConnectionLimits | None = None) ->
         access_log=False,
         lifespan="on",
         ws="none",
+        proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=LAST_RESPONSES_S + _MARGIN_S,
         server_header=True,
