@@ -57,7 +57,7 @@ async def test_a_recorded_turn_is_reported_with_its_times_and_its_engine() -> No
     assert (ended.times.gate_s, ended.times.engine_s, ended.times.here_s) == (2.0, 3.0, 0.0)
     assert (ended.prompt_tokens, ended.sampled_tokens) == (len(recorded.prompt.ids), len(recorded.completion.ids))
     assert (ended.engine_url, ended.engine_calls, ended.weight_version, ended.error) == (ENGINE_URL, 1, "v0", None)
-    assert kit.find_entry(session_id).turn_ends[recorded.id].times == ended.times
+    assert kit.find_entry(session_id).turn_costs[recorded.id].times == ended.times
 
 
 async def test_a_turn_that_goes_on_is_an_extension_and_one_that_asks_anew_a_branch() -> None:
@@ -100,7 +100,7 @@ async def test_a_turn_whose_client_left_is_reported_with_what_was_dropped() -> N
     (ended,), (call,) = select(kit, TurnEnded), select(kit, EngineCallEnded)
     assert (ended.end, ended.drop_reason, ended.sampled_tokens) == (TurnEnd.ABANDONED, DropReason.CLIENT_GONE, None)
     assert call.is_cancelled
-    assert kit.find_entry(session_id).turn_ends == {}
+    assert kit.find_entry(session_id).turn_costs == {}
 
 
 async def test_a_turn_in_flight_shows_its_phase_and_its_engine() -> None:

@@ -46,12 +46,8 @@ class PathIds:
 
     def __init__(self) -> None:
         self._places: OrderedDict[TurnId, _Place] = OrderedDict()
-
-    @property
-    def size_bytes(self) -> int:
+        self.size_bytes = 0
         """The memory that the buffers take in bytes, spare room included."""
-        buffers = {id(place.buffer): place.buffer.ids.nbytes for place in self._places.values()}
-        return sum(buffers.values())
 
     def find(self, turn_id: TurnId) -> TokenIds | None:
         """Find the ids of a turn's whole path; None where they are not held joined."""
@@ -74,6 +70,8 @@ class PathIds:
         self._places[turn_id] = _Place(buffer, length)
         if len(self._places) > KEPT_PATHS:
             self._places.popitem(last=False)
+        buffers = {id(place.buffer): place.buffer.ids.nbytes for place in self._places.values()}
+        self.size_bytes = sum(buffers.values())
 
     @staticmethod
     def _choose_buffer(known: _Place | None, start: int, length: int) -> _Buffer:

@@ -83,7 +83,7 @@ def derive_request(first: GenerateRequest, parts: Sequence[ReplyPart], *, rid: s
     Its rows start where the held and checked ones end; their start is never taken from the next part.
     """
     if not parts:
-        return replace(first, rid=rid)
+        return first if rid == first.rid else replace(first, rid=rid)
     held = join_ids([part.generation.ids for part in parts])
     prompt = join_ids([first.prompt_ids, held])
     return replace(

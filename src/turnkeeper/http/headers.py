@@ -37,7 +37,7 @@ def select_harness_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def read_marks(headers: Mapping[str, str]) -> RetryMarks:
     """Parse the headers by which a client marks a request as a retry."""
     marks = read_retry_marks(headers)
-    return replace(marks, key=shorten_header(marks.key))
+    return replace(marks, key=shorten_header(marks.key)) if len(marks.key) > KEPT_CHARACTERS else marks
 
 
 def is_request_id(sent: str) -> bool:

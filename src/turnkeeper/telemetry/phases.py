@@ -45,12 +45,16 @@ class TurnTimes:
 
     def to_json(self) -> JsonObject:
         """Return the seconds by phase, rounded to microseconds."""
-        return {f"{phase}_s": round(self.get(phase), 6) for phase in TurnPhase}
+        return {name: round(self.get(phase), 6) for phase, name in _FIELDS.items()}
 
     def get(self, phase: TurnPhase) -> float:
         """Return the seconds that the turn spent in a phase."""
-        seconds: float = getattr(self, f"{phase}_s")
+        seconds: float = getattr(self, _FIELDS[phase])
         return seconds
+
+
+_FIELDS = {phase: f"{phase}_s" for phase in TurnPhase}
+"""The field of `TurnTimes` for each phase."""
 
 
 class PhaseClock:
@@ -95,6 +99,6 @@ class PhaseClock:
     @property
     def times(self) -> TurnTimes:
         """The seconds in each phase, the one that lasts included."""
-        seconds = {f"{phase}_s": spent for phase, spent in self._seconds.items()}
-        seconds[f"{self.phase}_s"] += self.phase_age_s
+        seconds = {_FIELDS[phase]: spent for phase, spent in self._seconds.items()}
+        seconds[_FIELDS[self.phase]] += self.phase_age_s
         return TurnTimes(**seconds)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from turnkeeper.core.agent import find_sub_agent
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.service.sessions.entry import SessionEntry
-from turnkeeper.telemetry import TurnEnded, TurnPhase
+from turnkeeper.service.sessions.entry import SessionEntry, TurnCost
+from turnkeeper.telemetry import TurnPhase
 
 if TYPE_CHECKING:
     from turnkeeper.service.turns import TurnInFlight
@@ -51,6 +51,6 @@ def describe_in_flight(turn: "TurnInFlight", find_engine: FindEngine) -> JsonObj
     }
 
 
-def describe_end(end: TurnEnded) -> JsonObject:
+def describe_cost(cost: TurnCost) -> JsonObject:
     """Describe what a recorded turn took: the seconds in each phase, the engine that answered, its calls."""
-    return {"times": end.times.to_json(), "engine": end.engine_url or None, "engine_calls": end.engine_calls}
+    return {"times": cost.times.to_json(), "engine": cost.engine_url or None, "engine_calls": cost.engine_calls}

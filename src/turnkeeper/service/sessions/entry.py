@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ from turnkeeper.service.sessions.footprint import (
 from turnkeeper.service.sessions.keys import KeptKey
 from turnkeeper.service.sessions.receipts import Receipt, ReceiptBook
 from turnkeeper.service.sessions.settings import NewSession
-from turnkeeper.telemetry import ReportStream, TurnEnded
+from turnkeeper.telemetry import ReportStream, TurnEnded, TurnTimes
 
 if TYPE_CHECKING:
     from turnkeeper.service.turns import TurnInFlight
@@ -64,6 +64,17 @@ class MemoryAccount:
     """The sessions that hold the JSON of their last prompt, the one that has not used it for longest first."""
     written_bytes: int = 0
     """What that JSON takes in memory, a part of ``used_bytes``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCost:
+    """What a recorded turn took."""
+
+    times: TurnTimes
+    engine_url: str
+    """The engine that answered last."""
+    engine_calls: int
+    """The number of calls that the turn made to engines."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -122,8 +133,8 @@ class SessionEntry:
     """How many turns, from the first on, have their rows on disk."""
     spilled_bytes: int = 0
     """The bytes of those rows on disk."""
-    turn_ends: dict[TurnId, TurnEnded] = field(default_factory=dict[TurnId, TurnEnded])
-    """The report of each recorded turn: its times, and the engine that answered."""
+    turn_costs: dict[TurnId, TurnCost] = field(default_factory=dict[TurnId, TurnCost])
+    """What each recorded turn took."""
     known: KnownRequest | None = None
     """The last request as far as the next one is likely to repeat it; see ``dialects.repetition``."""
     known_new: int = 0
@@ -196,9 +207,11 @@ class SessionEntry:
         self._hold(Part.KNOWN, measure_known(self.known, self.known_new))
 
     def note_end(self, report: TurnEnded) -> None:
-        """Keep the report of a recorded turn; other ends are not kept."""
+        """Keep what a recorded turn took; of other ends nothing is kept."""
         if report.turn_id is not None and not self.is_released:
-            self.turn_ends[report.turn_id] = replace(report, trace={})
+            self.turn_costs[report.turn_id] = TurnCost(
+                times=report.times, engine_url=report.engine_url, engine_calls=report.engine_calls
+            )
 
     def find_reply(self, response_id: str) -> Message | None:
         """Find the assistant message that was delivered under an id; None where there is none. Any thread may ask."""

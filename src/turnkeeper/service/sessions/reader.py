@@ -30,7 +30,7 @@ from turnkeeper.samples import (
     show_outcome,
     view_session,
 )
-from turnkeeper.service.sessions.activity import FindEngine, describe_end, describe_in_flight, list_in_flight
+from turnkeeper.service.sessions.activity import FindEngine, describe_cost, describe_in_flight, list_in_flight
 from turnkeeper.service.sessions.canonical import Texts, note_noncanonical_turns
 from turnkeeper.service.sessions.entry import SessionEntry
 from turnkeeper.service.sessions.listing import SessionQuery, list_page
@@ -207,9 +207,9 @@ def _add_activity(metadata: JsonObject, entry: SessionEntry, find_engine: FindEn
     own: JsonObject = metadata[OWN_KEY]
     own["in_flight"] = [describe_in_flight(turn, find_engine) for turn in list_in_flight(entry)]
     for turn in own["turns"]:
-        end = entry.turn_ends.get(turn["id"])
-        if end is not None:
-            told = describe_end(end)
+        cost = entry.turn_costs.get(turn["id"])
+        if cost is not None:
+            told = describe_cost(cost)
             turn.update(told if with_engines else told | {"engine": None})
 
 

@@ -15,7 +15,7 @@ what would close the session waits (``SessionEntry.after_recording``). The happy
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -244,8 +244,8 @@ class TurnInFlight:
         self._move(TurnState.RECORDED)
         self.recorded = RecordedReply(reply=reply, turn_id=turn.id)
         self._leave()
-        report = self._describe_end(TurnEnd.RECORDED, len(turn.completion.ids))
-        self._report(complete_report(report, turn, self.entry.session.forest.label(turn.id)))
+        known = list_known(turn, self.entry.session.forest.label(turn.id))
+        self._report(self._describe_end(TurnEnd.RECORDED, len(turn.completion.ids), **known))
         for waiter, body in responses:
             waiter.deliver(self.recorded, body)
         for waiter in self._waiters:
@@ -264,7 +264,7 @@ class TurnInFlight:
         for loss in list_losses(error):
             session.drop(loss.reason, loss.sampled_tokens, at=at)
         self._leave()
-        self._report(replace(self._describe_end(TurnEnd.FAILED, None), error=error))
+        self._report(self._describe_end(TurnEnd.FAILED, None, error=error))
         self._refuse_all(error)
 
     def abandon(self, reason: DropReason, error: Exception) -> None:
@@ -288,8 +288,8 @@ class TurnInFlight:
         if sampled_tokens is None and self.call_status.aborted_tokens:
             session.drop(DropReason.ABORTED_PIECE, self.call_status.aborted_tokens, at=at)
         self._leave()
-        end = self._describe_end(TurnEnd.ABANDONED, sampled_tokens)
-        self._report(replace(end, error=error, drop_reason=reason if is_lost else None))
+        lost = reason if is_lost else None
+        self._report(self._describe_end(TurnEnd.ABANDONED, sampled_tokens, error=error, drop_reason=lost))
         self._refuse_all(error)
         if self.task is not None and self.task is not asyncio.current_task():
             self.task.cancel()  # ending the engine call tells the engine
@@ -299,7 +299,7 @@ class TurnInFlight:
             raise RuntimeError(f"a turn that is {self.state} cannot become {state}")
         self.state = state
 
-    def _describe_end(self, end: TurnEnd, sampled_tokens: int | None) -> TurnEnded:
+    def _describe_end(self, end: TurnEnd, sampled_tokens: int | None, **known: Any) -> TurnEnded:
         request, status = self.pending.request, self.call_status
         return TurnEnded(
             at=self.entry.clock.unix(),
@@ -315,6 +315,7 @@ class TurnInFlight:
             joined=self.joined,
             request_id=request.trace.get(REQUEST_ID, ""),
             trace=request.trace,
+            **known,
         )
 
     def _report(self, report: TurnEnded) -> None:
@@ -345,19 +346,18 @@ class TurnInFlight:
             self.abandon(DropReason.CLIENT_GONE, ClientGoneError("the client did not come back"))
 
 
-def complete_report(report: TurnEnded, turn: Turn, label: Label) -> TurnEnded:
-    """Add to the report of a turn what is known of it once it is recorded."""
+def list_known(turn: Turn, label: Label) -> dict[str, Any]:
+    """List what the report of a turn's end says once the turn is recorded."""
     completion = turn.completion
-    return replace(
-        report,
-        turn_id=turn.id,
-        parent=turn.parent,
-        label=label,
-        cause=turn.why.cause,
-        finish_reason=completion.finish_reason,
-        cached_tokens=completion.cached_tokens,
-        weight_version=completion.weight_version,
-    )
+    return {
+        "turn_id": turn.id,
+        "parent": turn.parent,
+        "label": label,
+        "cause": turn.why.cause,
+        "finish_reason": completion.finish_reason,
+        "cached_tokens": completion.cached_tokens,
+        "weight_version": completion.weight_version,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
