@@ -10,26 +10,30 @@ slot's folder as it is at that step, and the history goes on from the copy.
 3. Deleted sessions stay deleted, and their row files go; the next start finds no row file without its session.
 4. The next process goes on from there, and so on.
 
-``make crashes`` plays 10,000 histories, the test suite fewer.
+``make crashes`` plays 10,000 histories, the test suite fewer. Both say how many were played, and how often the process
+died and the disk failed at each step.
 """
 
 import errno
 import os
 import shutil
+import sys
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from storekit import StoredTalk, open_store, opening_of, rows_of, spell
 from turnkeeper.core import DropReason, PendingTurn, Turn, fold
 from turnkeeper.core.event import TokensDropped, TurnCommitted
 from turnkeeper.ids import SessionId
-from turnkeeper.store import RowReading, StoredEvent, StoredState
+from turnkeeper.store import Durability, RowReading, StoredEvent, StoredState, StoreRules
 from turnkeeper.store.database import DATABASE
 from turnkeeper.store.faults import CrashPoint
 from turnkeeper.store.jobs import Acknowledge, AddReceipt, AppendEvents, EndSession, Job
@@ -37,6 +41,10 @@ from turnkeeper.store.tail import SessionTail, Tail
 from turnkeeper.store.writer import Ticket
 
 HISTORIES = int(os.environ.get("CRASH_HISTORIES", "25"))
+MANY = 300
+"""From so many histories on every step is reached."""
+MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where the folders are made: a crash copies them, and nothing here needs a medium. None for the usual place."""
 STORED_FROM = (CrashPoint.AFTER_COMMIT, CrashPoint.BEFORE_UNLINK, CrashPoint.AFTER_UNLINK)
 """The steps at which a group is stored, though nobody was told."""
 WRITE_POINTS = (
@@ -45,14 +53,18 @@ WRITE_POINTS = (
     CrashPoint.ROWS_HALF_WRITTEN,
     CrashPoint.BETWEEN_PAYLOADS,
     CrashPoint.AFTER_ROWS,
+    CrashPoint.AFTER_ROWS_SYNC,
     CrashPoint.TRANSACTION_BEGUN,
     CrashPoint.BEFORE_INSERT,
     CrashPoint.AFTER_INSERT,
     CrashPoint.BEFORE_COMMIT,
     *STORED_FROM,
 )
-DISK_POINTS = WRITE_POINTS[1:9]
+DISK_POINTS = WRITE_POINTS[1:10]
 """The steps that a disk can fail at."""
+PEACE_POINTS = (CrashPoint.BEFORE_CHECKPOINT, CrashPoint.AFTER_CHECKPOINT, CrashPoint.BEFORE_CLOSE)
+"""The steps that no write comes to. The last step of all, at which some were told, is one of the event loop, where the
+store is as behind the commit: ``test_killed`` has it."""
 TOOLS: tuple[tuple[dict[str, Any], ...], ...] = ((), ({"name": "a"},), ({"name": "a"}, {"name": "b"}))
 
 
@@ -119,28 +131,42 @@ class Asked:
 
 
 class Fault:
-    """What happens at one step, after it was passed a few times."""
+    """What happens while a store is written: the process dies behind so many steps, or the disk fails at one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.crash_at: CrashPoint | None = None
+        self.steps_to_live: int | None = None
+        """None where the process does not die."""
+        self.died_at: CrashPoint | None = None
+        self.copy = folder
+        """The folder as it was when the process died."""
         self.fail_at: CrashPoint | None = None
         self.skip = 0
+        """How often the step is passed before the disk fails at it."""
         self.times = 0
-        self.copy: Path | None = None
+        """How often the disk fails."""
 
     def __call__(self, point: CrashPoint) -> None:
-        if point not in (self.crash_at, self.fail_at):
+        if self.steps_to_live == 0:
+            self.died_at = point
+            self.copy = Path(tempfile.mkdtemp(dir=self.folder.parent))
+            shutil.copytree(self.folder, self.copy, dirs_exist_ok=True)
+            PLAYED[f"died at {point}"] += 1
+            raise Crashed
+        if self.steps_to_live is not None:
+            self.steps_to_live -= 1
+        if point is not self.fail_at:
             return
         if self.skip:
             self.skip -= 1
-        elif point is self.crash_at:
-            self.copy = Path(tempfile.mkdtemp(dir=self.folder.parent))
-            shutil.copytree(self.folder, self.copy, dirs_exist_ok=True)
-            raise Crashed
         elif self.times:
             self.times -= 1
+            PLAYED[f"failed at {point}"] += 1
             raise OSError(errno.EIO, "the disk fails")
+
+
+PLAYED = Counter[str]()
+"""How many histories ended well, and what happened in them how often."""
 
 
 class CrashMachine(RuleBasedStateMachine):
@@ -148,19 +174,22 @@ class CrashMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.root = Path(tempfile.mkdtemp(prefix="crashes"))
+        self.root = Path(tempfile.mkdtemp(prefix="crashes", dir=MEMORY_DISK))
         self.model: Model = {}
         self.talks: dict[SessionId, StoredTalk] = {}
         self.tails: dict[SessionId, SessionTail] = {}
         self.group: list[Asked] = []
         self.number = 0
+
+    @initialize(durability=st.sampled_from(Durability))
+    def begin(self, durability: Durability) -> None:
+        self.rules_of_store = StoreRules(durability=durability, row_durability=durability)
         self._open(self.root / "first")
 
     def _open(self, folder: Path) -> None:
         self.fault = Fault(folder)
-        self.store = open_store(folder, reach=self.fault)
-        self._compare(is_new=True)
-        self.tails, self.group = {}, []
+        self.store = open_store(folder, reach=self.fault, rules=self.rules_of_store)
+        self.is_new, self.tails, self.group = True, {}, []
         for session_id, known in self.model.items():
             if known.state is StoredState.OPEN:
                 loaded = self.store.reader.load_session(session_id, RowReading.READ)
@@ -254,19 +283,19 @@ class CrashMachine(RuleBasedStateMachine):
             self.tails.pop(asked.id, None)
 
     @precondition(lambda self: self.group)
-    @rule(point=st.sampled_from(WRITE_POINTS), skip=st.integers(0, 3), tear=st.none() | st.floats(0, 1))
-    def crash(self, point: CrashPoint, skip: int, tear: float | None) -> None:
-        """The process dies at a step of the write, if the write comes to that step; its log may be torn there."""
+    @rule(steps=st.integers(0, 16), tear=st.none() | st.floats(0, 1))
+    def crash(self, steps: int, tear: float | None) -> None:
+        """The process dies behind so many steps of the write, unless it has fewer; its log may be torn at the last."""
         log = self.fault.folder / "slot-000" / f"{DATABASE}-wal"
         before = log.stat().st_size
-        self.fault.crash_at, self.fault.skip = point, skip
+        self.fault.steps_to_live = steps
         tickets = [Ticket(asked.job, None) for asked in self.group]
         try:
             self.store.writer.write(tickets)
         except Crashed:
             pass
-        else:  # the write never came to that step
-            self.fault.crash_at = None
+        else:
+            self.fault.steps_to_live = None
             for asked, ticket in zip(self.group, tickets, strict=True):
                 if ticket.error is None:
                     asked.apply(self.model)
@@ -277,19 +306,20 @@ class CrashMachine(RuleBasedStateMachine):
         for asked, ticket in zip(self.group, tickets, strict=True):
             if ticket.error is None:
                 asked.apply(after)
-        models = [after] if point in STORED_FROM else [self.model]
-        if tear is not None and point is CrashPoint.AFTER_COMMIT:
-            log = self._find_copy() / "slot-000" / f"{DATABASE}-wal"
+        models = [after] if self.fault.died_at in STORED_FROM else [self.model]
+        if tear is not None and self.fault.died_at is CrashPoint.AFTER_COMMIT:
+            PLAYED["torn logs"] += 1
+            log = self.fault.copy / "slot-000" / f"{DATABASE}-wal"
             size = log.stat().st_size
             os.truncate(log, before + int((size - before) * tear))
             models = [self.model, after]
         self._go_on_from_copy(models)
 
     @precondition(lambda self: not self.group and self.model)
-    @rule(point=st.sampled_from([CrashPoint.BEFORE_CHECKPOINT, CrashPoint.AFTER_CHECKPOINT, CrashPoint.BEFORE_CLOSE]))
-    def crash_in_peace(self, point: CrashPoint) -> None:
+    @rule(steps=st.integers(0, len(PEACE_POINTS) - 1))
+    def crash_in_peace(self, steps: int) -> None:
         """The process dies while the log is copied, or at its end."""
-        self.fault.crash_at, self.fault.skip = point, 0
+        self.fault.steps_to_live = steps
         try:
             self.store.writer.checkpoint()
             self.store.writer.close()
@@ -308,12 +338,8 @@ class CrashMachine(RuleBasedStateMachine):
         self._drop_unwritten()
         self._open(folder)
 
-    def _find_copy(self) -> Path:
-        assert self.fault.copy is not None
-        return self.fault.copy
-
     def _go_on_from_copy(self, models: list[Model]) -> None:
-        copy = self._find_copy()
+        copy = self.fault.copy
         self._shut()
         if len(models) > 1:
             found = open_store(copy)
@@ -338,18 +364,20 @@ class CrashMachine(RuleBasedStateMachine):
         if not self.group:
             self._compare()
 
-    def _compare(self, *, is_new: bool = False) -> None:
+    def _compare(self) -> None:
         assert describe(self.store) == spell_model(self.model)
         kept = {f"{each.id}.rows" for each in self.store.reader.list_sessions() if each.row_bytes}
         found = {path.name for path in (self.fault.folder / "slot-000" / "rows").iterdir()}
         assert kept <= found
         assert not found & {f"{session_id}.rows" for session_id, known in self.model.items() if not known.events}
-        if is_new:  # until then a session whose opening failed may have left the rows of a turn behind it
+        if self.is_new:  # later a session whose opening failed may have left the rows of a turn behind it
             assert found <= {f"{session_id}.rows" for session_id in self.model}
+        self.is_new = False
 
     def teardown(self) -> None:
         self._shut()
         shutil.rmtree(self.root)
+        PLAYED["histories"] += 1
 
 
 def spell_model(model: Model) -> Any:
@@ -374,3 +402,15 @@ def describe(store: Any) -> Any:
 
 TestCrashes = CrashMachine.TestCase
 TestCrashes.settings = settings(max_examples=HISTORIES, stateful_step_count=25, deadline=None, phases=[Phase.generate])
+
+
+def test_the_machine_played_what_it_was_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs behind the machine: with many histories the process died, and the disk failed, at every step."""
+    histories = PLAYED.pop("histories")
+    with capsys.disabled():
+        sys.stdout.write(f"\n{histories} histories\n")
+        sys.stdout.writelines(f"{count:7} {what}\n" for what, count in PLAYED.most_common())
+    assert histories >= HISTORIES
+    if histories >= MANY:
+        assert {f"died at {point}" for point in (*WRITE_POINTS, *PEACE_POINTS)} <= {*PLAYED}
+        assert {"torn logs", *(f"failed at {point}" for point in DISK_POINTS)} <= {*PLAYED}
