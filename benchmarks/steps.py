@@ -4,8 +4,13 @@
 are the floor: what would be left if only the bytes themselves were read and copied.
 """
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from secrets import token_bytes
 from typing import TypeAlias
 
@@ -15,19 +20,27 @@ from benchmarks.conversation import SHAPE, Conversation, parse
 from turnkeeper.access import Grant, Right, authorize
 from turnkeeper.bench.rows import build_rows
 from turnkeeper.core import Completion, fold
+from turnkeeper.core.event import ReplyDelivered, SessionOpened, TurnCommitted
 from turnkeeper.core.tokens import join_ids
 from turnkeeper.dialects import build_reply
 from turnkeeper.engines import GenerateRequest, build_completion, check_generation, choose_versions
 from turnkeeper.engines.reply import ReplyBody
 from turnkeeper.engines.sglang.chat import parse_chat_reply, render_chat_body
 from turnkeeper.http.headers import list_session_keys
-from turnkeeper.ids import SessionId
+from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import encode_json
 from turnkeeper.routing import PackedIds, Patch, RoutingRows, RowsRequest, plan_rows, take_patch
 from turnkeeper.samples import CollectOptions, collect, load_hooks, view_session
 from turnkeeper.service.sessions import KeyRing
 from turnkeeper.service.turns import resolve_request
 from turnkeeper.service.turns.prompt import render_pending
+from turnkeeper.store import Durability, SessionOpening
+from turnkeeper.store.database import open_database
+from turnkeeper.store.folder import ROWS
+from turnkeeper.store.jobs import AppendEvents
+from turnkeeper.store.rowfile import RowFiles
+from turnkeeper.store.tail import SessionTail, Tail
+from turnkeeper.store.writer import SlotWriter, Ticket
 
 Step: TypeAlias = Callable[[], object]
 Prepare: TypeAlias = Callable[[Conversation, int], list[Step]]
@@ -130,6 +143,45 @@ def commit(talk: Conversation, count: int) -> list[Step]:
     return [step(talk.write_body()) for _ in range(count)]
 
 
+def store(talk: Conversation, count: int) -> list[Step]:
+    """Store the turn with the delivery of the one before, as one group: encoded, its rows written, committed."""
+    return _store(talk, count, rows=None)
+
+
+def store_rows(talk: Conversation, count: int) -> list[Step]:
+    """Store the turn with the routing rows that it adds."""
+    patch = _take_rows(talk, 1, is_whole=False)[0]()
+    assert isinstance(patch, Patch)
+    return _store(talk, count, rows=patch.rows)
+
+
+def _store(talk: Conversation, count: int, *, rows: RoutingRows | None) -> list[Step]:
+    folder = Path(tempfile.mkdtemp())
+    (folder / ROWS).mkdir()
+    connection, _ = open_database(folder, Durability.PROCESS)
+    writer = SlotWriter(connection, RowFiles(folder / ROWS), row_durability=Durability.PROCESS)
+    opened = talk.session.events[0]
+    assert isinstance(opened, SessionOpened)
+    tail = SessionTail(_SESSION_ID, 1, Tail(changed_at=0.0))
+    writer.write([Ticket(AppendEvents(tail, [SessionOpening(event=opened, ttl_s=60.0)]), None)])
+    last = talk.session.forest.turns[-1]
+    completion = replace(last.completion, rows=rows)
+
+    def close() -> None:
+        writer.close()
+        shutil.rmtree(folder)
+
+    weakref.finalize(tail, close)
+
+    def step(number: int) -> Step:
+        turn = TurnCommitted(at=1.0, turn=replace(last, id=TurnId(number), completion=completion))
+        delivered = ReplyDelivered(at=1.0, turn_id=TurnId(number))
+        jobs = [AppendEvents(tail, [delivered], is_awaited=False), AppendEvents(tail, [turn])]
+        return lambda: writer.write([Ticket(job, None) for job in jobs])
+
+    return [step(number) for number in range(count)]
+
+
 def write_answer(talk: Conversation, count: int) -> list[Step]:
     """Write the agent's reply."""
     call = parse(talk.write_body())
@@ -208,6 +260,8 @@ PARTS: Mapping[str, Prepare] = {
     "write the request": write_request,
     "read the reply": read_reply,
     "commit": commit,
+    "store": store,
+    "store with rows": store_rows,
     "write the answer": write_answer,
     "take rows, increment": take_increment,
     "take rows, whole": take_whole,
