@@ -7,7 +7,8 @@ a database that two connections checkpoint at once.
 import logging
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from time import time
 from typing import Any
@@ -29,7 +30,8 @@ SQLITE_VERSION = sqlite3.sqlite_version
 """The version of SQLite that runs, for ``/health``."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_PAGE_BYTES = 8192
+_PAGE_BYTES = 4096
+_BEGIN = "BEGIN IMMEDIATE"
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -120,6 +122,23 @@ def get_driver(connection: Connection) -> sqlite3.Connection:
     return driver
 
 
+@contextmanager
+def writing(connection: Connection) -> Generator[None]:
+    """Write in one transaction, which is rolled back where the block fails.
+
+    The driver begins and ends it: through SQLAlchemy that is an eighth of all instructions that storing a turn takes.
+    SQLAlchemy joins in with the first statement that goes through it.
+    """
+    driver = get_driver(connection)
+    driver.execute(_BEGIN)
+    try:
+        yield
+        connection.commit() if connection.in_transaction() else driver.commit()
+    except BaseException:
+        connection.rollback() if connection.in_transaction() else driver.rollback()
+        raise
+
+
 def is_sound(connection: Connection) -> bool:
     """Whether a database that was not closed in order can be trusted; only the machine's end can have broken it.
 
@@ -176,7 +195,9 @@ def _get_code(error: BaseException) -> int:
 
 
 def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    driver = get_driver(connection)
+    if not driver.in_transaction:
+        driver.execute(_BEGIN)
 
 
 def _create_engine(address: str, prepare: Callable[[sqlite3.Connection], None]) -> Engine:

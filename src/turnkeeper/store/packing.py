@@ -7,6 +7,7 @@ tuples, arrays with their dtype and shape. Knows nothing of sessions and events.
 from collections.abc import Mapping
 from enum import IntEnum
 from struct import Struct
+from struct import pack as pack_integers
 from typing import Any, cast
 
 import numpy as np
@@ -113,12 +114,14 @@ def _read_extension(number: int, data: bytes) -> Any:
 
 def _pack_array(array: NDArray[Any]) -> bytes:
     """An array's bytes behind its head; doubles that are all exact in 32 bits are held in 32 bits."""
-    array = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).reshape(array.shape)
-    if array.dtype.str not in _DTYPES:
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    dtype = array.dtype.str
+    if dtype not in _DTYPES:
         raise TypeError(f"an array of {array.dtype} cannot be stored")
-    held = _narrow(array) if array.dtype.str == "<f8" else array
-    head = _HEAD.pack(array.dtype.str.encode(), held.dtype.str.encode(), array.ndim)
-    return head + np.asarray(array.shape, _LENGTH).tobytes() + held.tobytes()
+    held = _narrow(array) if dtype == "<f8" else array
+    lengths = pack_integers(f"<{array.ndim}q", *array.shape)
+    return _HEAD.pack(dtype.encode(), held.dtype.str.encode(), array.ndim) + lengths + held.tobytes()
 
 
 def _narrow(doubles: NDArray[np.float64]) -> NDArray[Any]:

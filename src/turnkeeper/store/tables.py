@@ -4,7 +4,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Float,
-    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -38,7 +37,6 @@ SESSIONS = Table(
     Column("row_bytes", BigInteger, nullable=False),
     Column("collected_turns", Integer, nullable=False, default=0),
     Column("acknowledged_turns", Integer, nullable=False, default=0),
-    Index("sessions_by_age", "changed_at"),
 )
 """One line a session: all that a list shows, and where its next record goes. Times are Unix seconds."""
 

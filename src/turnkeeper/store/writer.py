@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 
 from turnkeeper.choices import Durability
 from turnkeeper.errors import SessionClosedError
-from turnkeeper.store.database import explain_failure, get_driver, write_facts
+from turnkeeper.store.database import explain_failure, get_driver, write_facts, writing
 from turnkeeper.store.faults import CrashPoint, Reach, go_on
 from turnkeeper.store.jobs import Job
 from turnkeeper.store.rowfile import RowFiles
@@ -181,7 +181,7 @@ class SlotWriter:
             self._reach(CrashPoint.AFTER_ROWS_SYNC)
         else:
             self._rows.forget()
-        with self._connection.begin():
+        with writing(self._connection):
             self._reach(CrashPoint.TRANSACTION_BEGUN)
             for ticket in ready:
                 ticket.job.insert(self._connection, self._reach)
