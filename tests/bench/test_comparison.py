@@ -36,8 +36,8 @@ TALK = Talk(name="tiny", turns=1, first_tokens=300, prompt_tokens=60, reply_toke
 BASE = Variant(name="plain")
 
 
-def build_play(cpu_ms: float, loop_ms: float = 1.0, turns_per_s: float = 1.0) -> Play:
-    return Play(cpu_ms=cpu_ms, loop_ms=loop_ms, turns_per_s=turns_per_s)
+def build_play(cpu_ms: float, loop_ms: float = 1.0, turns_per_s: float = 1.0, p99_ms: float = 1.0) -> Play:
+    return Play(cpu_ms=cpu_ms, loop_ms=loop_ms, turns_per_s=turns_per_s, p99_ms=p99_ms)
 
 
 def build_result(plays: list[Play], base: list[Play], limits: dict[Measure, float] | None = None) -> ComparisonResult:
@@ -76,7 +76,9 @@ def test_every_server_is_measured_in_every_round_and_reported(tmp_path: Path, mo
     assert [server["name"] for server in shown["servers"]] == ["plain", "scraped", "traced and stored"]
     for server in shown["servers"]:
         assert len(server["plays"]) == 2
-        assert all(play[figure] > 0 for play in server["plays"] for figure in ("cpu_ms", "loop_ms", "turns_per_s"))
+        assert all(
+            play[figure] > 0 for play in server["plays"] for figure in ("cpu_ms", "loop_ms", "turns_per_s", "p99_ms")
+        )
         assert set(server["more"]) == {measure.value for measure in Measure}
     assert [(row["figure"], row["is_met"]) for row in told["budget"]] == [("tiny group: traced and stored", True)]
     with (tmp_path / "tables").open("w") as file:
@@ -97,6 +99,7 @@ def test_no_server_always_comes_first() -> None:
         (Measure.SPEED, build_play(1, turns_per_s=98), build_play(1, turns_per_s=100), 2.0),
         (Measure.CPU_YARDSTICKS, build_play(1.5), build_play(1.0), 0.25),
         (Measure.LOOP_YARDSTICKS, build_play(9, loop_ms=1.5), build_play(1, loop_ms=1.0), 0.25),
+        (Measure.P99, build_play(9, p99_ms=1.5), build_play(1, p99_ms=1.0), 0.25),
     ],
 )
 def test_more_is_worse_in_every_measure(measure: Measure, mine: Play, base: Play, more: float) -> None:

@@ -41,6 +41,8 @@ class Measure(StrEnum):
     """CPU time a turn, in the work that no turn can leave out."""
     LOOP_YARDSTICKS = "CPU of the event loop's thread, yardsticks"
     """The same of the thread that serves agents, without those behind it that write, encode and send."""
+    P99 = "p99, yardsticks"
+    """What the slowest hundredth of turns takes at least, from the agent's side."""
 
     def compare(self, play: "Play", base: "Play", yardstick_ms: float) -> float:
         """Return how much more a play took than one of the base in the same round."""
@@ -53,6 +55,8 @@ class Measure(StrEnum):
                 return (play.cpu_ms - base.cpu_ms) / yardstick_ms
             case Measure.LOOP_YARDSTICKS:
                 return (play.loop_ms - base.loop_ms) / yardstick_ms
+            case Measure.P99:
+                return (play.p99_ms - base.p99_ms) / yardstick_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,8 @@ class Play:
     loop_ms: float
     """The part of it that the event loop's thread took."""
     turns_per_s: float
+    p99_ms: float
+    """What the slowest hundredth of its turns took at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +155,7 @@ async def measure_comparison(comparison: Comparison, material: Material) -> Comp
     """Measure every server in every round; all of them run from the first round to the last."""
     case, plays = comparison.case, {server.name: list[Play]() for server in comparison.servers}
     async with AsyncExitStack() as stack:
-        mock = await stack.enter_async_context(running_mock(material, case.model, case.talk))
+        mock = await stack.enter_async_context(running_mock(material, case.model, case.talk, delay_s=case.delay_s))
         collector = await stack.enter_async_context(running_collector())
         runners: dict[str, _Runner] = {}
         for variant in comparison.servers:
@@ -208,6 +214,7 @@ class _Runner:
             cpu_ms=(cpu_s - self.cpu_s) * 1e3 / latencies.turns,
             loop_ms=(loop_s - self.loop_s) * 1e3 / latencies.turns,
             turns_per_s=latencies.turns_per_s,
+            p99_ms=latencies.p99_ms,
         )
         self.cpu_s, self.loop_s = cpu_s, loop_s
         return play

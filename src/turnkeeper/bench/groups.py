@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from turnkeeper.bench.comparison import Comparison, Measure, Variant
-from turnkeeper.bench.scenario import Case
+from turnkeeper.bench.scenario import Case, Rows
 from turnkeeper.choices import TokenizerBackend
 
 _QUIET = ("--log-level", "error")
@@ -43,6 +43,40 @@ LOGS = Comparison(
 """Logs that are turned on to look into something: no limit is set to what they cost."""
 
 
+_KEPT = Variant(name="kept in a store", flags=("--store", "{folder}"))
+_SYNCED = replace(_KEPT, name="on the medium", flags=(*_KEPT.flags, "--durability", "sync", "--row-durability", "sync"))
+_AGAIN = Variant(name="in memory again: the noise of this run")
+
+STORE = Comparison(
+    name="store",
+    case=Case(sessions=16),
+    base=Variant(name="in memory"),
+    variants=(
+        _AGAIN,
+        replace(_KEPT, limits={Measure.CPU_YARDSTICKS: 0.09, Measure.SPEED: 10.0}),
+        _SYNCED,
+    ),
+)
+"""What a turn costs more that outlives the process. 0.09 yardsticks are 0.3 ms where a yardstick takes 3.5 ms."""
+
+STORE_THINKING = replace(
+    STORE,
+    name="store, thinking agents",
+    case=Case(sessions=16, turns=12, delay_s=0.5, think_s=0.5),
+    variants=(_AGAIN, replace(_KEPT, limits={Measure.P99: 0.85}), _SYNCED),
+    rounds=6,
+)
+"""How much later the slowest replies come, at a load that leaves the server time. 0.85 yardsticks are 3 ms."""
+
+STORE_ROWS = replace(
+    STORE,
+    name="store with rows",
+    case=Case(sessions=16, turns=10, rows=Rows.INCREMENTAL),
+    variants=(_AGAIN, replace(_KEPT, limits={Measure.CPU_YARDSTICKS: 0.22, Measure.SPEED: 10.0}), _SYNCED),
+)
+"""The same with routing rows, whose yardstick takes 5.5 ms: 0.22 of it are 1.2 ms."""
+
+
 def _add_fast(comparison: Comparison) -> tuple[Comparison, ...]:
     """Add the comparison with the fast tokenizer, in a turn of which every option takes a larger share."""
     if not find_spec("fastokens"):
@@ -51,5 +85,5 @@ def _add_fast(comparison: Comparison) -> tuple[Comparison, ...]:
     return (comparison, replace(comparison, name=f"{comparison.name}, {TokenizerBackend.FASTOKENS}", case=fast))
 
 
-COMPARISONS: tuple[Comparison, ...] = (*_add_fast(TELEMETRY), LOGS)
+COMPARISONS: tuple[Comparison, ...] = (*_add_fast(TELEMETRY), LOGS, STORE, STORE_THINKING, STORE_ROWS)
 """All groups."""

@@ -232,6 +232,7 @@ def render_comparison(result: ComparisonResult) -> Table:
             "turns/s lost, %",
             "CPU, 1/1000 yardstick",
             "of the loop's thread",
+            "p99, yardsticks",
         ),
     )
     for server in comparison.servers:
