@@ -280,10 +280,11 @@ def build_kit(
     store_turn: StoreTurn | None = None,
     build_keeper: BuildKeeper | None = None,
     tracing: Tracing | None = None,
+    clock: ManualClock | None = None,
     **options: Any,
 ) -> Kit:
     """A service with these options (attribute names of the flags), v1 unless told otherwise."""
-    engine, clock, serial = engine or FakeEngine(), ManualClock(), count(1)
+    engine, clock, serial = engine or FakeEngine(), clock or ManualClock(), count(1)
     reports: list[Report] = []
     settings: Mapping[str, Any] = {"hf_checkpoint": "x", "backend_url": ENGINE_URL, **options}
     parts = join_server(

@@ -194,12 +194,12 @@ class SessionService:
         return None if entry is None else entry.key
 
     async def list_sessions(self, query: SessionQuery = ALL_SESSIONS) -> JsonObject:
-        """List a page of sessions, with the cursor behind which the next page begins.
+        """List a page of sessions, those in a store too, with the cursor behind which the next page begins.
 
         Raises:
             RequestError: the cursor is none of the query's order.
         """
-        return await self._reader.list_page(self._registry, query)
+        return await self._reader.list_page(self._registry, query, self._keeper.find_rows)
 
     def get_session_id(self, text: str) -> SessionId:
         """Return the id of a session that exists.

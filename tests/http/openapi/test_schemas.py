@@ -10,8 +10,11 @@
 """
 
 import re
+import sqlite3
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -20,6 +23,8 @@ import orjson
 import pytest
 
 from httpkit import Reply, Site, running_site, serving
+from service.sessions.test_storing import play
+from service.sessions.test_storing import serving as keeping
 from servicekit import build_kit, user
 from turnkeeper.dialects.chat import dialect as chat
 from turnkeeper.dialects.messages import dialect as messages
@@ -187,6 +192,19 @@ async def test_turns_in_flight_fit_the_schemas(is_admin: bool) -> None:
         shown = await kit.service.describe(session_id, is_admin=is_admin, with_branches=with_branches)
         assert len(orjson.loads(shown)["metadata"]["turnkeeper"]["in_flight"]) == 2
         check_schema("Session", shown)
+
+
+async def test_sessions_of_a_store_fit_the_schemas(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as kit:
+        broken = await play(kit)
+        await play(kit)
+    with closing(sqlite3.connect(tmp_path / "slot-000" / "sessions.db")) as database, database:
+        database.execute("UPDATE events SET record = x'00' WHERE place = 0 AND session = 1")
+    async with keeping(tmp_path) as kit:
+        page = await kit.service.list_sessions()
+    assert [row["session_id"] for row in page["sessions"] if "error" in row] == [broken]
+    for row in page["sessions"]:
+        check_schema("SessionRow", orjson.dumps(row))
 
 
 # 4: refusals.

@@ -45,10 +45,11 @@ async def serving(
     """A server with its store in this folder; it ends in order."""
     store = SessionStore.open(folder, fingerprint=FINGERPRINT, secret=SECRET, reach=reach, rules=rules)
     store.start()
-    retention = RetentionRules(keep_s=7 * 86400.0, tombstone_s=3600.0)
+    retention, clock = RetentionRules(keep_s=7 * 86400.0, tombstone_s=3600.0), ManualClock()
     kit = build_kit(
+        clock=clock,
         build_keeper=lambda matcher: StoreKeeper(
-            store, matcher, clock=ManualClock(), retention=retention, keeps_deleted=keeps_deleted
+            store, matcher, clock=clock, retention=retention, keeps_deleted=keeps_deleted
         ),
         **{**OPTIONS, **options},
     )

@@ -1,5 +1,7 @@
 """The list of sessions, page by page: which of them, in which order, and what a row says.
 
+It has the sessions in memory, and those that a store keeps and nobody has asked for yet.
+
 A page ends with a cursor that names the place of its last session in the order, so that the next page goes on behind
 it, whichever sessions came or went. A session whose place has changed meanwhile (a turn ended, it was used) may be met
 again or not at all; one that stands still is met once. Looking for a page takes time linear in the sessions; a row is
@@ -7,13 +9,14 @@ made for those of the page alone.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from turnkeeper.errors import RequestError
+from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject, spell_value
 from turnkeeper.service.sessions.activity import FindEngine, describe_phase, list_in_flight
 from turnkeeper.service.sessions.entry import SessionEntry
@@ -44,6 +47,8 @@ class SessionStatus(StrEnum):
     """The session takes turns."""
     CLOSED = "closed"
     """The session takes no further turns, and can still be read and collected."""
+    EXPIRED = "expired"
+    """The session was idle for longer than its time to live. A store still has its records; no request is answered."""
 
 
 class ListOrder(StrEnum):
@@ -83,13 +88,31 @@ class SessionQuery:
     """Values of the metadata that they were created with: texts as they are, other values as JSON."""
 
 
-async def list_page(entries: Iterable[SessionEntry], query: SessionQuery, *, find_engine: FindEngine) -> JsonObject:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRow:
+    """A session that a store keeps and that is not in memory."""
+
+    key: float
+    """What it is sorted by, before its id."""
+    id: SessionId
+    row: JsonObject
+
+
+FindKept: TypeAlias = Callable[[SessionQuery, tuple[float, str] | None, Collection[str]], Awaitable[Sequence[KeptRow]]]
+"""Finds the rows of sessions that a store keeps: which of them, the place behind which the page begins, and the ids of
+those in memory, which are left out. Of the rows that fit it returns the first ones, one more than the page may have."""
+
+
+async def list_page(
+    entries: Iterable[SessionEntry], query: SessionQuery, *, find_engine: FindEngine, find_kept: FindKept
+) -> JsonObject:
     """List one page. Other tasks run while the page is looked for and while its rows are made.
 
     Args:
-        entries: all sessions, in any order.
+        entries: all sessions in memory, in any order.
         query: which of them, and how.
         find_engine: finds the engine that has a call.
+        find_kept: finds the sessions that a store keeps.
 
     Returns:
         ``sessions``, and as ``next`` the cursor of the next page, None on the last one.
@@ -98,22 +121,34 @@ async def list_page(entries: Iterable[SessionEntry], query: SessionQuery, *, fin
         RequestError: the cursor is none of this order.
     """
     behind = None if query.after is None else _parse_cursor(query.after, query.order)
-    found: list[_Placed] = []
-    for part in _split(tuple(entries), LOOKED_AT_ONCE):
+    found, in_memory = list[_Placed](), tuple(entries)
+    for part in _split(in_memory, LOOKED_AT_ONCE):
         found += _find_wanted(part, query, behind)
         await asyncio.sleep(0)
+    kept = await find_kept(query, behind, {entry.id for entry in in_memory})
+    found += [(each.key, each.id, each.row) for each in kept]
     found.sort()
     page = found[: query.limit]
     rows: list[JsonObject] = []
     for part in _split(page, DESCRIBED_AT_ONCE):
-        rows += [describe_row(each[2], find_engine) for each in part if not each[2].is_released]
+        rows += [_describe(each[2], find_engine) for each in part if not _is_gone(each[2])]
         await asyncio.sleep(0)
     has_more = len(found) > query.limit
     return {"sessions": rows, "next": _build_cursor(*page[-1][:2], query.order) if has_more else None}
 
 
-_Placed: TypeAlias = tuple[float, str, SessionEntry]
-"""What a session is sorted by, its id, and the session itself, which no comparison reaches: ids are unique."""
+_Placed: TypeAlias = tuple[float, str, SessionEntry | JsonObject]
+"""What a session is sorted by, its id, and the session itself, or its row; no comparison reaches that: ids are
+unique."""
+
+
+def _is_gone(found: SessionEntry | JsonObject) -> bool:
+    return isinstance(found, SessionEntry) and found.is_released
+
+
+def _describe(found: SessionEntry | JsonObject, find_engine: FindEngine) -> JsonObject:
+    return describe_row(found, find_engine) if isinstance(found, SessionEntry) else found
+
 
 Item = TypeVar("Item")
 
@@ -183,11 +218,12 @@ def _list_conditions(query: SessionQuery) -> list[Condition]:
     if min_idle_s is not None:
         conditions.append(lambda entry: (entry.clock.now() - entry.used_at if entry.is_idle else 0.0) >= min_idle_s)
     if query.metadata:
-        conditions.append(lambda entry: _has_metadata(entry.settings.metadata, query.metadata))
+        conditions.append(lambda entry: has_metadata(entry.settings.metadata, query.metadata))
     return conditions
 
 
-def _has_metadata(metadata: JsonObject, wanted: Mapping[str, str]) -> bool:
+def has_metadata(metadata: JsonObject, wanted: Mapping[str, str]) -> bool:
+    """Tell whether metadata has these values: texts as they are, other values as JSON."""
     return all(name in metadata and spell_value(metadata[name]) == value for name, value in wanted.items())
 
 

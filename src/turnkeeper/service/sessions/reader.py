@@ -33,7 +33,7 @@ from turnkeeper.samples import (
 from turnkeeper.service.sessions.activity import FindEngine, describe_cost, describe_in_flight, list_in_flight
 from turnkeeper.service.sessions.canonical import Texts, note_noncanonical_turns
 from turnkeeper.service.sessions.entry import SessionEntry
-from turnkeeper.service.sessions.listing import SessionQuery, list_page
+from turnkeeper.service.sessions.listing import FindKept, SessionQuery, list_page
 from turnkeeper.service.sessions.receipts import Receipt
 from turnkeeper.service.sessions.record import add_contents, build_metadata, build_records, view_records
 
@@ -51,9 +51,9 @@ class SessionReader:
         self._config = config
         self._find_engine = find_engine
 
-    async def list_page(self, entries: Iterable[SessionEntry], query: SessionQuery) -> JsonObject:
+    async def list_page(self, entries: Iterable[SessionEntry], query: SessionQuery, find_kept: FindKept) -> JsonObject:
         """List a page of sessions; see `turnkeeper.service.sessions.listing.list_page`."""
-        return await list_page(entries, query, find_engine=self._find_engine)
+        return await list_page(entries, query, find_engine=self._find_engine, find_kept=find_kept)
 
     async def describe(self, entry: SessionEntry, *, with_rows: bool, with_branches: bool, is_admin: bool) -> bytes:
         """Build the JSON of ``GET /sessions/{id}``.

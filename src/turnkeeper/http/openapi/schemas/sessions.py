@@ -67,8 +67,11 @@ SESSION_SCHEMAS: Mapping[str, JsonObject] = {
         {
             "session_id": TEXT,
             "state": {"enum": [str(state) for state in SessionStatus]},
-            "closed": {**allow_null(TEXT), "description": "Why it takes no further turns; null while it does."},
-            "history": {"enum": [str(kind) for kind in HistoryKind]},
+            "closed": {
+                **allow_null(TEXT),
+                "description": "Why it takes no further turns; null while it does, and for one in the store alone.",
+            },
+            "history": {"enum": [*map(str, HistoryKind), None]},
             "created_at": NUMBER,
             "last_request_at": {**NUMBER, "description": "When its last request ended; its creation before the first."},
             "age_s": NUMBER,
@@ -84,7 +87,9 @@ SESSION_SCHEMAS: Mapping[str, JsonObject] = {
                 **allow_null(OBJECT),
                 "description": "What it was created with; null where that is too large for a list.",
             },
+            "error": {**TEXT, "description": "Why its opening cannot be read from the store."},
         },
+        optional=("error",),
     ),
     "TurnPhase": build_object("Where a turn in flight stands.", _PHASE),
     "Session": build_object(

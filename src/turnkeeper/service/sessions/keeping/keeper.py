@@ -6,13 +6,14 @@
     store_turn    a turn is visible once it is stored
     note          events that nobody waits for
     load          a session that this process does not have in memory
+    find_rows     the sessions that it does not have in memory, as rows of the list
     delete        a deleted session stays deleted
     add_receipt   a collect is known by its receipt from now on
     settle        waits until an opening or an end is stored
 """
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from turnkeeper.core import Event, Session, Turn
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.service.sessions.entry import SessionEntry
+from turnkeeper.service.sessions.listing import KeptRow, SessionQuery
 from turnkeeper.service.sessions.receipts import Receipt
 from turnkeeper.service.sessions.settings import NewSession
 
@@ -85,6 +87,12 @@ class SessionKeeper(Protocol):
         Raises:
             StoreRecordError: the opening of the session cannot be read.
         """
+        ...
+
+    async def find_rows(
+        self, query: SessionQuery, behind: tuple[float, str] | None, in_memory: Collection[str]
+    ) -> Sequence[KeptRow]:
+        """Find the rows of kept sessions that are not in memory; see ``listing.FindKept``."""
         ...
 
     def expire(self, session_id: SessionId, *, at: float) -> None:
@@ -163,6 +171,12 @@ class MemoryKeeper:
     async def load(self, session_id: SessionId) -> KeptSession | None:
         """Have no session."""
         return None
+
+    async def find_rows(
+        self, query: SessionQuery, behind: tuple[float, str] | None, in_memory: Collection[str]
+    ) -> Sequence[KeptRow]:
+        """Have no session."""
+        return ()
 
     def expire(self, session_id: SessionId, *, at: float) -> None:
         """Keep nothing."""

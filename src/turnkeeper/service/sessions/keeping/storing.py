@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,8 @@ from turnkeeper.matching import Matcher
 from turnkeeper.service.sessions.closing import SERVER_STOPS
 from turnkeeper.service.sessions.entry import SessionEntry
 from turnkeeper.service.sessions.keeping import KeptSession
+from turnkeeper.service.sessions.keeping.rows import RowSearch
+from turnkeeper.service.sessions.listing import KeptRow, SessionQuery
 from turnkeeper.service.sessions.receipts import Receipt, find_furthest
 from turnkeeper.service.sessions.settings import parse_new_session
 from turnkeeper.store import (
@@ -52,7 +54,7 @@ class StoreKeeper:
         Args:
             store: the slot, which is open and writes.
             matcher: the matcher of the server's sessions.
-            clock: for the times between two looks at what is kept no longer.
+            clock: the server's, for the list of sessions and for what is kept no longer.
             retention: how long sessions are kept.
             keeps_deleted: whether the records of deleted sessions stay until they are too old.
         """
@@ -61,6 +63,7 @@ class StoreKeeper:
         self._clock = clock
         self._retention = retention
         self._keeps_deleted = keeps_deleted
+        self._since_epoch_s = clock.unix() - clock.now()
         self._written: dict[SessionId, StoredSession] = {}
         self._unsettled: dict[SessionId, asyncio.Future[Any]] = {}
 
@@ -128,6 +131,19 @@ class StoreKeeper:
     def _restore(self, loaded: LoadedSession) -> KeptSession:
         receipts = self._store.reader.list_receipts(loaded.line.id)
         return restore_session(loaded, receipts, matcher=self._matcher)
+
+    async def find_rows(
+        self, query: SessionQuery, behind: tuple[float, str] | None, in_memory: Collection[str]
+    ) -> list[KeptRow]:
+        """Find them in the slot's index."""
+        search = RowSearch(
+            query=query,
+            behind=behind,
+            in_memory=in_memory,
+            now=self._clock.unix(),
+            since_epoch_s=self._since_epoch_s,
+        )
+        return await asyncio.to_thread(search.find, self._store.reader)
 
     async def add_receipt(self, entry: SessionEntry, receipt: Receipt, *, at: float) -> None:
         """Store the receipt."""
