@@ -242,7 +242,10 @@ class Acknowledge(Job):
 
 
 class SetAside(Job):
-    """Moves the records of a session from one on to where nothing reads them, so that others can take their places."""
+    """Moves the records of a session from one on to where nothing reads them, so that others can take their places.
+
+    Receipts that stand for turns among them stand for those before from now on.
+    """
 
     def __init__(self, tail: SessionTail, reason: str) -> None:
         """Set aside what stands behind the stored end."""
@@ -257,8 +260,16 @@ class SetAside(Job):
         for row in connection.execute(select(EVENTS).where(which)).mappings().all():
             connection.execute(SET_ASIDE.insert().values(**row, reason=self._reason))
         connection.execute(EVENTS.delete().where(which))
+        self._shorten_receipts(connection, end.turns)
         reach(CrashPoint.AFTER_INSERT)
         get_driver(connection).execute(UPDATE_TAIL, _list_counts(self._tail))
+
+    def _shorten_receipts(self, connection: Connection, turns: int) -> None:
+        """Let receipts stand for the turns that are left: others will get the numbers of those that are gone."""
+        longer = and_(RECEIPTS.c.session == self._tail.number, RECEIPTS.c.turns > turns)
+        connection.execute(RECEIPTS.update().where(longer).values(turns=turns))
+        counts = {name: func.min(SESSIONS.c[name], turns) for name in ("collected_turns", "acknowledged_turns")}
+        connection.execute(SESSIONS.update().where(SESSIONS.c.number == self._tail.number).values(counts))
 
 
 class ForgetTombstones(Job):

@@ -5,12 +5,14 @@
 3. Rows of stored turns are not in memory.
 4. A deleted session stays deleted, and an expired one expired, also where turns may open sessions.
 5. The end of a server ends no session.
+6. A receipt stands for no turn that took the place of a torn one.
 """
 
 import asyncio
 import shutil
+import sqlite3
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +266,38 @@ async def test_a_request_that_asks_while_a_session_is_loaded_waits_for_the_one_l
         await kit.service.recall([session_id])
         assert kit.find_entry(session_id) is entry
         await settle()
+
+
+@pytest.mark.parametrize("acknowledges_before", [True, False])
+async def test_a_receipt_stands_for_no_turn_that_took_the_place_of_a_torn_one(
+    tmp_path: Path, acknowledges_before: bool
+) -> None:
+    async with serving(tmp_path) as kit:
+        session_id = await play(kit)
+        receipt = (await kit.service.collect(session_id)).receipt
+        assert receipt is not None
+        if acknowledges_before:
+            await kit.service.acknowledge(session_id, receipt)
+    tear(tmp_path, turn=1)
+    async with serving(tmp_path) as kit:
+        await kit.service.recall([session_id])
+        assert len(kit.look(session_id).forest) == 1
+        await kit.say(session_id, [user("a"), assistant("first"), user("n")], "new")
+        assert (await kit.service.acknowledge(session_id, receipt)).turn_ids == (0,)
+        collected = decode_samples((await kit.service.collect(session_id, since=receipt)).to_bytes())
+        own = collected.session_metadata["turnkeeper"]
+        assert own["acknowledged"] == {"receipt": receipt, "turns": [0]}
+        turns = {turn["id"]: turn for turn in own["turns"]}
+        (sample,) = collected.samples
+        assert sample.loss_mask.sum() == turns[1]["completion_tokens"]
+    async with serving(tmp_path) as kit:
+        await kit.service.recall([session_id])
+        assert (await kit.service.acknowledge(session_id, receipt)).turn_ids == (0,)
+
+
+def tear(folder: Path, *, turn: int) -> None:
+    """Tear the record of a turn of the only session."""
+    with closing(sqlite3.connect(folder / "slot-000" / "sessions.db")) as database, database:
+        query = "SELECT place FROM events WHERE instr(record, x'a47475726e') > 0 ORDER BY place"  # the name of a turn's
+        places = database.execute(query).fetchall()
+        database.execute("UPDATE events SET record = x'00' WHERE place = ?", places[turn])

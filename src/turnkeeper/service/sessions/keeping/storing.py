@@ -199,12 +199,14 @@ def restore_session(loaded: LoadedSession, receipts: Iterable[StoredReceipt], *,
         opened_at=opening.at,
         changed_at=loaded.line.changed_at,
         undelivered=frozenset(_list_undelivered(session)),
-        acknowledged=find_furthest(map(_read_receipt, receipts)),
+        acknowledged=find_furthest(_read_receipt(each, most=loaded.tail.turns) for each in receipts),
     )
 
 
-def _read_receipt(stored: StoredReceipt) -> Receipt:
-    return Receipt(digest=stored.receipt, turns=stored.turns, is_acknowledged=stored.acknowledged_at is not None)
+def _read_receipt(stored: StoredReceipt, *, most: int | None = None) -> Receipt:
+    """Read a receipt; of a session that is torn it stands for no turn that cannot be read."""
+    turns = stored.turns if most is None else min(stored.turns, most)
+    return Receipt(digest=stored.receipt, turns=turns, is_acknowledged=stored.acknowledged_at is not None)
 
 
 def _is_end_of_server(event: Event) -> bool:
