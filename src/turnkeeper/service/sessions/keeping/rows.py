@@ -1,6 +1,6 @@
 """Rows of the list of sessions for those that a store has and the memory has not: from its index, none is loaded."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from turnkeeper.errors import TurnkeeperError
@@ -48,6 +48,8 @@ class RowSearch:
     """The place in the order of the list behind which rows begin."""
     in_memory: Collection[str]
     """The sessions that are not looked for."""
+    find_state: Callable[[SessionId], StoredState | None]
+    """Finds the state of a session, its end included where that is on its way to the index."""
     now: float
     """Unix seconds."""
     since_epoch_s: float
@@ -104,6 +106,9 @@ class RowSearch:
         key, idle_s = self._find_key(listed.key), max(0.0, self.now - line.changed_at)
         is_passed = self.behind is not None and (key, line.id) <= self.behind
         if is_passed or line.id in self.in_memory or (query.min_idle_s is not None and idle_s < query.min_idle_s):
+            return None
+        state = self.find_state(line.id)
+        if state is None or state is StoredState.DELETED or (listed.state.is_served and not state.is_served):
             return None
         row: JsonObject = {
             "session_id": line.id,

@@ -140,6 +140,7 @@ class StoreKeeper:
             query=query,
             behind=behind,
             in_memory=in_memory,
+            find_state=self._store.find_state,
             now=self._clock.unix(),
             since_epoch_s=self._since_epoch_s,
         )
