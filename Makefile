@@ -43,7 +43,7 @@ check: $(VENV)/.dev          ## format, lint, types, import table
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest tests/test_architecture.py
 
-PURE := core matching routing samples
+PURE := core matching channels samples
 coverage: $(VENV)/.dev assets ## every branch of the pure core, by its own tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix tests/,$(PURE)) tests/properties \
 		$(addprefix --cov=turnkeeper.,$(PURE)) --cov-branch --cov-report=term-missing --cov-fail-under=100

@@ -35,7 +35,7 @@ CONCERNS: tuple[tuple[str, str], ...] = (
     ("handing work to threads", r"concurrent/futures|_chain_future|run_in_executor|to_thread"),
     ("tokenizing", r"rendering/tokenization/(encoder|fast_encoder|tokenizer)\.py"),
     ("rendering what a turn adds", r"rendering/|service/turns/prompt\.py"),
-    ("routing rows", r"routing/|HeldRows|_take_payload"),
+    ("routing rows", r"channels/|HeldRows|_take_payload"),
     (
         "reading the engine's reply",
         r"engines/(reply|meta|message|check|refusal|token_logprobs|top_logprobs|vllm/reply)\.py|"

@@ -15,10 +15,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from turnkeeper.channels.routing import RoutingRows, RoutingShape, encode_rows, plan_rows, take_patch
 from turnkeeper.core import Completion, FinishReason, Linear, Prompt, Session, TurnRequest, VersionSpan
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.jsontypes import Message
-from turnkeeper.routing import RoutingRows, RoutingShape, encode_rows, plan_rows, take_patch
 from turnkeeper.samples import CollectOptions, SamplesPayload, collect, decode_samples, load_hooks, view_session
 
 SHAPE = RoutingShape(layers=48, topk=8, experts=128)
@@ -66,7 +66,7 @@ def build_session(tokens: int, turns: int, rows: RoutingRows | None) -> Session:
             message=message,
             finish_reason=FinishReason.STOP,
             versions=(VersionSpan(version="1", start=0, stop=sampled),),
-            rows=rows.cut(max(0, length - 1), stop - 1) if rows else None,
+            channels={"routed_experts": rows.cut(max(0, length - 1), stop - 1)} if rows else {},
         )
         prompt = Prompt(trim=0, ids=freeze_ids(np.arange(length, stop - sampled) % 150_000))
         session.mark_delivered(session.commit(pending, prompt=prompt, completion=completion, at=float(turn)).id, at=0.0)

@@ -19,6 +19,8 @@ import orjson
 from benchmarks.conversation import SHAPE, Conversation, parse
 from turnkeeper.access import Grant, Right, authorize
 from turnkeeper.bench.rows import build_rows
+from turnkeeper.channels import PackedIds
+from turnkeeper.channels.routing import Patch, RoutingRows, RowsRequest, plan_rows, take_patch
 from turnkeeper.core import Completion, fold
 from turnkeeper.core.event import ReplyDelivered, SessionOpened, TurnCommitted
 from turnkeeper.core.tokens import join_ids
@@ -29,7 +31,6 @@ from turnkeeper.engines.sglang.chat import parse_chat_reply, render_chat_body
 from turnkeeper.http.headers import list_session_keys
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import encode_json
-from turnkeeper.routing import PackedIds, Patch, RoutingRows, RowsRequest, plan_rows, take_patch
 from turnkeeper.samples import CollectOptions, collect, load_hooks, view_session
 from turnkeeper.service.sessions import KeyRing
 from turnkeeper.service.turns import resolve_request
@@ -165,7 +166,7 @@ def _store(talk: Conversation, count: int, *, rows: RoutingRows | None) -> list[
     tail = SessionTail(_SESSION_ID, 1, Tail(changed_at=0.0))
     writer.write([Ticket(AppendEvents(tail, [SessionOpening(event=opened, ttl_s=60.0)]), None)])
     last = talk.session.forest.turns[-1]
-    completion = replace(last.completion, rows=rows)
+    completion = replace(last.completion, channels={} if rows is None else {"routed_experts": rows})
 
     def close() -> None:
         writer.close()

@@ -10,7 +10,7 @@ from assets import MissingAssetError, get_asset, is_optional
 TESTS = Path(__file__).parent
 FAST = tuple(
     TESTS / name
-    for name in ("core", "dialects", "http", "matching", "rendering/parsing", "routing", "samples", "service")
+    for name in ("channels", "core", "dialects", "http", "matching", "rendering/parsing", "samples", "service")
 )
 """The folders of the fast tests: the pure packages, and sessions and front doors over an engine in memory. The rest of
 rendering compares itself with every published template and tokenizer, and takes minutes."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from channelkit import take_channels
 from turnkeeper.core import (
     Completion,
     FinishReason,
@@ -63,7 +64,7 @@ def completion_of(
         message=message,
         finish_reason=finish,
         versions=(VersionSpan(version="v1", start=0, stop=size),),
-        **fields,
+        **take_channels(fields),
     )
 
 

@@ -11,7 +11,10 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from channelkit import channels_of
 from sessionkit import ask, assistant, completion_of, prompt_of, user
+from turnkeeper.channels import ItemRun
+from turnkeeper.channels.routing import RoutingRows
 from turnkeeper.core import (
     Cause,
     Completion,
@@ -32,7 +35,6 @@ from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.core.turn import RetryMarks
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.matching import DEFAULT_RULES, Difference, DifferenceKind, ReplyRules, Rewrite, RewriteKind
-from turnkeeper.routing import RoutingRows
 from turnkeeper.store import SessionOpening, SessionStore, StoredSession
 
 TEXTS = st.text(max_size=6) | st.sampled_from(["\ud83d", "a\udc00", "\ud83d\ude00", "é", "😀"])
@@ -66,10 +68,8 @@ def spell(value: Any) -> Any:
         return type(value).__name__, [
             (each.name, spell(getattr(value, each.name))) for each in dataclasses.fields(value)
         ]
-    if isinstance(value, RoutingRows):
-        return "rows", spell(value.experts_RLK)
-    if isinstance(value, RoutingRows):
-        return "RoutingRows", spell(value.experts_RLK)
+    if isinstance(value, ItemRun):
+        return type(value).__name__, spell(value.array)
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, float):
@@ -131,8 +131,7 @@ def completions(draw: st.DrawFn) -> Completion:
         weight_version=draw(st.none() | TEXTS),
         top_logprobs=draw(st.none() | TOPS),
         lora_name=draw(st.none() | TEXTS),
-        rows=None if patch is None else RoutingRows(experts_RLK=patch),
-        indexer_rows=indexer,
+        channels=channels_of(None if patch is None else RoutingRows(experts_RLK=patch), indexer),
         matched_stop=draw(st.none() | INTS | TEXTS),
         cached_tokens=draw(COUNTS),
         sampled_ids=draw(st.dictionaries(TEXTS, TEXTS, max_size=2)),

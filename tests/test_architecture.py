@@ -30,7 +30,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "headers",
         "modelconfig",
     ),
-    ("core", "matching", "rendering", "routing", "samples", "dialects"),
+    ("channels", "core", "matching", "rendering", "samples", "dialects"),
     ("config", "clock", "tasks", "telemetry", "logs", "store", "metrics", "tracing", "client"),
     ("engines", "tiny"),
     ("generation",),
@@ -46,30 +46,30 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "rendering": ("core",),
     "dialects": ("core",),
     "cli": ("bench", "demo", "views"),
-    "samples": ("core", "routing"),
+    "samples": ("core", "channels"),
     "errors": (),
     "passthrough": ("errors",),
     "access": ("errors", "ids"),
     "disclosure": ("errors", "jsontypes"),
     "fields": ("jsontypes",),
     "modelconfig": ("jsontypes",),
-    "core": ("matching", "routing"),
+    "core": ("matching", "channels"),
     "telemetry": ("clock",),
     "logs": ("telemetry",),
     "metrics": ("telemetry",),
     "tracing": ("telemetry",),
 }
 """Packages of the same row that a package may import as well, each for its reason: samples are cut out of
-core's turns and routing's rows; core asks a matcher, and a turn holds its patch of rows; the command line
+core's turns and of side channels; core asks a matcher, and a turn holds items of side channels; the command line
 starts the demo and the bench; rendering makes the prompts of core's turns; dialects read requests of turns and
 write what turns completed; telemetry measures the phases of a turn by a clock; log, metrics and traces
 are its readers."""
 
 PURE = (
+    "channels",
     "core",
     "matching",
     "rendering",
-    "routing",
     "samples",
     "dialects",
     "ids",

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from turnkeeper.core import DropReason, MaskReason
 from turnkeeper.samples import EmptyReason, SampleStatus
-from turnkeeper.samples.wire import FIELDS, WireField
+from turnkeeper.samples.wire import WireField, list_fields
 
 METADATA: tuple[tuple[str, str, str], ...] = (
     (
@@ -259,7 +259,7 @@ def render_samples() -> str:
     """Render the page."""
     parts = [
         _HEAD,
-        _table(("field", "where", "shape", "null means", "meaning"), [_field_row(field) for field in FIELDS]),
+        _table(("field", "where", "shape", "null means", "meaning"), [_field_row(field) for field in list_fields()]),
         "## Status\n",
         _members(SampleStatus),
         "## Where a sample ends\n",

@@ -29,11 +29,12 @@ from turnkeeper.bench.rows import PERIOD, build_rows
 from turnkeeper.bench.scenario import QUICK, Case, Rows, list_all
 from turnkeeper.bench.server import find_checkpoint, run_server_bench
 from turnkeeper.bench.yardstick import measure_yardstick
+from turnkeeper.channels.indexer import decode_indexer
+from turnkeeper.channels.routing import RoutingShape
 from turnkeeper.choices import HistoryKind
 from turnkeeper.engines.sglang.chat import parse_chat_reply
 from turnkeeper.errors import ConfigError
 from turnkeeper.rendering import Tokenizer
-from turnkeeper.routing import RoutingShape, decode_indexer
 from turnkeeper.server.command import running_command
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
@@ -120,8 +121,8 @@ def test_a_reply_fits_its_request(tokenizer: Tokenizer) -> None:
     assert first.prompt_tokens == 5
     assert first.message["tool_calls"][0]["id"] != second.message["tool_calls"][0]["id"]
     rows = 5 + len(replies[0].ids) - 1 - 2
-    assert first.routed_experts is not None
-    ids = decode_indexer(first.routed_experts, layers=2, rows=rows)
+    assert first.payloads.get("routed_experts") is not None
+    ids = decode_indexer(first.payloads.get("routed_experts"), layers=2, rows=rows)
     assert ids.size == rows * SHAPE.row_ids
     assert ids.max() < SHAPE.experts
 

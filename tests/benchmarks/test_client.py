@@ -23,7 +23,7 @@ from benchmarks.client import (
 from turnkeeper.bench.load.workload import CALL_ID, CannedReply
 from turnkeeper.bench.mock import Connection, MockEngine, Piece, build_canned, count_prompt
 from turnkeeper.bench.rows import build_rows
-from turnkeeper.routing import RoutingShape
+from turnkeeper.channels.routing import RoutingShape
 
 SHAPE = RoutingShape(layers=2, topk=2, experts=16)
 CANNED = CannedReply(

@@ -64,7 +64,7 @@ def test_the_innermost_frame_with_a_concern_decides() -> None:
     [
         ("rendering/tokenization/encoder.py", "tokenizing"),
         ("service/turns/prompt.py", "rendering what a turn adds"),
-        ("routing/patch.py", "routing rows"),
+        ("channels/routing/patch.py", "routing rows"),
         ("engines/reply.py", "reading the engine's reply"),
         ("engines/vllm/reply.py", "reading the engine's reply"),
         ("generation/joining.py", "reading the engine's reply"),

@@ -24,6 +24,7 @@ import pytest
 from engines.builders import make_request
 from tiny.builders import SHAPE as TINY_SHAPE
 from tiny.builders import WEIGHTS, write_small_checkpoint
+from turnkeeper.channels.routing import RoutingRows, RoutingShape, RowsRequest, read_routing_shape, take_patch
 from turnkeeper.core import FinishReason
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.engines import (
@@ -38,7 +39,6 @@ from turnkeeper.engines import (
     check_generation,
 )
 from turnkeeper.errors import ContextLengthError, EngineError
-from turnkeeper.routing import RoutingRows, RoutingShape, RowsRequest, read_routing_shape, take_patch
 from turnkeeper.testing import MoeShape, RecordedRequest, ScriptedEngine, ScriptedReply, ScriptedVllm, running
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.server import build_app
@@ -180,7 +180,11 @@ async def test_rows_begin_where_asked_and_are_those_of_the_whole_payload(subject
 async def take_rows(subject: Subject, rows: RowsRequest) -> RoutingRows:
     found = await subject.engine.generate(subject.ask(rows=rows))
     return take_patch(
-        found.routed_experts, request=rows, shape=subject.shape, prompt_tokens=5, completion_tokens=len(found.ids)
+        found.payloads.get("routed_experts"),
+        request=rows,
+        shape=subject.shape,
+        prompt_tokens=5,
+        completion_tokens=len(found.ids),
     ).rows
 
 

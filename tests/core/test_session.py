@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from sessionkit import Talk, ask, assistant, call, completion_of, prompt_of, system, user
+from turnkeeper.channels.routing import RoutingRows
 from turnkeeper.choices import OnToolsChange, OnTruncated
 from turnkeeper.core import DropReason, FinishReason, Linear, Prompt, Tree, build_query, fold
 from turnkeeper.core.tokens import NO_TOKENS
@@ -26,7 +27,6 @@ from turnkeeper.errors import (
     TurnLimitError,
 )
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.routing import RoutingRows
 
 
 def test_begin_changes_nothing_that_anyone_sees() -> None:

@@ -107,13 +107,13 @@ def _change_an_expert(folder: Path) -> None:
         assert sample.rollout_routed_experts is not None
         rows = sample.rollout_routed_experts.copy()
         rows[5, 1, 0] ^= 1
-        return replace(sample, rollout_routed_experts=rows)
+        return sample.replace_tensors(rollout_routed_experts=rows)
 
     _edit_sample(folder, change)
 
 
 def _send_no_rows(folder: Path) -> None:
-    _edit_sample(folder, lambda sample: replace(sample, rollout_routed_experts=None))
+    _edit_sample(folder, lambda sample: sample.replace_tensors(rollout_routed_experts=None))
 
 
 def _mistake_a_version(folder: Path) -> None:

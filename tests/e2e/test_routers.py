@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from channelkit import require
 from probekit import build_engine, probing_site
 from servicekit import user
+from turnkeeper.channels.routing import RoutingShape, RowsRequest, take_patch
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import EngineClient, EngineState, GenerateRequest, SglangEngine
 from turnkeeper.errors import EngineError
-from turnkeeper.fleet.route_check import RouteRequirements, check_route
-from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
+from turnkeeper.fleet.route_check import check_route
 from turnkeeper.testing import MoeShape, ScriptedEngine, ScriptedPair, running
 from turnkeeper.testing.script import scripted_rows
 
@@ -94,7 +95,7 @@ async def client() -> AsyncGenerator[EngineClient]:
 
 
 async def check(client: EngineClient, url: str) -> tuple[str, ...]:
-    question = RouteRequirements(prompt_ids=freeze_ids([11, 12, 13, 14, 15]), shape=SHAPE)
+    question = require(freeze_ids([11, 12, 13, 14, 15]), shape=SHAPE)
     found = await check_route(url, client, question, connect=lambda each: SglangEngine(each, client))
     return (found.result.reason,) if found.result.reason else ()
 
@@ -122,7 +123,7 @@ async def test_behind_smg_a_turn_has_its_rows_and_an_abort_its_worker(client: En
         engine.pause("retract")
         [paused] = await wire.fetch_status()
     sizes = {"prompt_tokens": 4, "completion_tokens": len(found.ids)}
-    patch = take_patch(found.routed_experts, request=asked, shape=SHAPE, **sizes)
+    patch = take_patch(found.payloads.get("routed_experts"), request=asked, shape=SHAPE, **sizes)
     expected = scripted_rows([11, 12, 13, 14, *found.ids.tolist()], layers=2, topk=2, experts=8)[2:]
     assert np.array_equal(patch.rows.experts_RLK, expected)
     assert engine.generations[-1].header("x-smg-routing-key") == "5e" * 16

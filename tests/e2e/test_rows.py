@@ -16,12 +16,13 @@ import httpx
 import numpy as np
 import pytest
 
+from channelkit import rows_of_turn
 from samples.builders import LINEAR, Story
 from tiny.builders import SHAPE, WEIGHTS, write_small_checkpoint
 from tiny.oracle import naive_forward
+from turnkeeper.channels.routing import RoutingShape, plan_rows, take_patch
 from turnkeeper.choices import RowsKept
 from turnkeeper.core import Turn
-from turnkeeper.routing import RoutingShape, plan_rows, take_patch
 from turnkeeper.testing import running
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.server import build_app
@@ -70,7 +71,7 @@ class Conversation:
             shape=ROUTING,
             prompt_tokens=len(prompt),
             completion_tokens=len(sampled),
-            held=[turn.completion.rows for turn in self.story.session.forest.turns],
+            held=[rows_of_turn(turn.completion) for turn in self.story.session.forest.turns],
             kept=self.kept,
         )
         self.last = self.story.say(appended, sampled, after=self.last, trim=trim, rows=patch.rows)

@@ -99,7 +99,11 @@ def change_sample(**changes: Callable[[Any], Any]) -> Callable[[Round], Round]:
     def change(played: Round) -> Round:
         first, *others = played.sessions
         sample = first.collected.samples[0]
-        edited = replace(sample, **{name: edit(getattr(sample, name)) for name, edit in changes.items()})
+        edited = sample
+        for name, edit in changes.items():
+            value = edit(getattr(sample, name))
+            is_tensor = name in sample.tensors
+            edited = edited.replace_tensors(**{name: value}) if is_tensor else replace(edited, **{name: value})
         collected = replace(first.collected, samples=(edited,))
         return replace(played, sessions=(replace(first, collected=collected), *others))
 

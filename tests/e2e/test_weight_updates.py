@@ -19,15 +19,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from channelkit import capture_rows, rows_of_turn
 from tiny.builders import SHAPE, WEIGHTS, write_small_checkpoint
 from tiny.oracle import naive_forward
+from turnkeeper.channels.routing import RoutingShape, plan_rows
 from turnkeeper.choices import OnAbort, PauseMode
 from turnkeeper.clock import SystemClock
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.engines import EngineClient, GenerateRequest, SglangEngine
 from turnkeeper.fleet import EngineFleet, EngineMonitor, EnginePool, PoolMember
 from turnkeeper.generation import Gate, RunnerOptions, TurnOutcome, TurnRunner
-from turnkeeper.routing import RoutingShape, plan_rows
 from turnkeeper.testing import running
 from turnkeeper.tiny.engine import EngineOptions, TinyEngine
 from turnkeeper.tiny.server import build_app
@@ -73,7 +74,8 @@ async def staged(mode: PauseMode, on_abort: OnAbort, folder: Path) -> AsyncGener
         stack.push_async_callback(client.close)
         gate = Gate(clock)
         pool = EnginePool([PoolMember(url=url, engine=SglangEngine(url, client)) for url in urls], now=clock.now)
-        options = RunnerOptions(pause_mode=mode, on_abort=on_abort, shape=ROUTING, gate_timeout_s=30.0)
+        captures = (capture_rows(ROUTING, mode=mode),)
+        options = RunnerOptions(pause_mode=mode, on_abort=on_abort, captures=captures, gate_timeout_s=30.0)
         runner = TurnRunner(pool, gate, EngineMonitor(pool, gate, clock), clock, options, parse=parse)
         stack.push_async_callback(runner.close)
         fleet = EngineFleet(urls, client=client, clock=clock, mode=mode)
@@ -81,14 +83,14 @@ async def staged(mode: PauseMode, on_abort: OnAbort, folder: Path) -> AsyncGener
 
 
 def ask(number: int, mode: PauseMode) -> GenerateRequest:
-    prompt = freeze_ids([5 + number, 6, 7, 8])
+    prompt, addition = freeze_ids([5 + number, 6, 7, 8]), mode is not PauseMode.RETRACT
     return GenerateRequest(
         rid=f"turn-{number:04d}",
         session_id=f"{number:032x}",
         prompt_ids=prompt,
         messages=({"role": "user", "content": "x"},),
         sampling={"max_tokens": LENGTH, "ignore_eos": True, "seed": number},
-        rows=plan_rows(parent_tokens=0, common_prefix=0, use_addition_r3=mode is not PauseMode.RETRACT),
+        asked={"routed_experts": plan_rows(parent_tokens=0, common_prefix=0, use_addition_r3=addition)},
     )
 
 
@@ -115,8 +117,8 @@ async def test_turns_in_flight_survive_an_update_whole(mode: PauseMode, on_abort
     for number, outcome in enumerate(outcomes):
         completion = outcome.completion
         assert (len(completion.ids), completion.finish_reason) == (LENGTH, "length")
-        assert completion.rows is not None
-        assert len(completion.rows) == 4 + LENGTH - 1
+        assert rows_of_turn(completion) is not None
+        assert len(rows_of_turn(completion)) == 4 + LENGTH - 1
         versions = [span.version for span in completion.versions]
         seen.update(versions)
         assert set(versions) <= {"default", "new"}, "the engine names every version"
@@ -144,6 +146,6 @@ def check_forced(number: int, outcome: TurnOutcome, weights: dict[str, Any]) -> 
     chosen = logits[3:] - np.logaddexp.reduce(logits[3:], axis=-1, keepdims=True)
     forced = chosen[np.arange(LENGTH), completion.ids]
     assert np.abs(forced - completion.logprobs).max() < 1e-3
-    assert completion.rows is not None
+    assert rows_of_turn(completion) is not None
     # float32 and float64 may disagree where two experts are as good as equal
-    assert (completion.rows.experts_RLK == experts).mean() > 0.99
+    assert (rows_of_turn(completion).experts_RLK == experts).mean() > 0.99

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from channelkit import take_asked, take_payloads
+from turnkeeper.channels import PackedIds, Payload
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import GenerateRequest, Generation
-from turnkeeper.routing import PackedIds, Payload
 
 
 def make_request(**fields: Any) -> GenerateRequest:
@@ -19,7 +20,7 @@ def make_request(**fields: Any) -> GenerateRequest:
             "session_id": "5e" * 16,
             "prompt_ids": freeze_ids(prompt),
             "messages": ({"role": "user", "content": "hi"},),
-            **fields,
+            **take_asked(fields),
         }
     )
 
@@ -36,7 +37,7 @@ def make_generation(count: int = 4, **fields: Any) -> Generation:
             "completion_tokens": count,
             "weight_version": "1",
             "url": "http://engine",
-            **fields,
+            **take_payloads(fields),
         }
     )
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from engines.builders import make_generation, make_request
+from turnkeeper.channels.routing import RowsRequest
 from turnkeeper.core import FinishReason, VersionSpan
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import build_completion, check_generation, choose_versions
 from turnkeeper.engines.check import is_stop_token_missing
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.routing import RowsRequest
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ import orjson
 import pytest
 
 from engines.builders import make_request
+from turnkeeper.channels.routing import RowsRequest
 from turnkeeper.engines import (
     Engine,
     EngineClient,
@@ -36,7 +37,6 @@ from turnkeeper.engines import (
 )
 from turnkeeper.engines.engine import LARGE_ROWS
 from turnkeeper.errors import TurnkeeperError
-from turnkeeper.routing import RowsRequest
 
 BUDGET_S = 6.0
 """For the random combinations."""

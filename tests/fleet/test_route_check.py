@@ -19,14 +19,15 @@ import orjson
 import pybase64
 import pytest
 
+from channelkit import require
+from turnkeeper.channels.routing import RoutingShape
 from turnkeeper.choices import OnBadRows
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import EngineClient, EngineState, SglangEngine
 from turnkeeper.engines.net.client import HttpReply
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, EngineTimeoutError, TurnkeeperError
 from turnkeeper.fleet.check_result import RouteCheckResult, RouteState, classify_error, describe_fault
-from turnkeeper.fleet.route_check import RouteRequirements, check_route, read_router_name
-from turnkeeper.routing import RoutingShape
+from turnkeeper.fleet.route_check import check_route, read_router_name
 from turnkeeper.testing import MoeShape, ScriptedEngine, running, unreachable_url
 
 SHAPE = RoutingShape(layers=2, topk=2, experts=8)
@@ -41,7 +42,7 @@ async def client() -> AsyncGenerator[EngineClient]:
 
 
 async def check(client: EngineClient, url: str, *, timeout_s: float = 5.0, **asked: Any) -> tuple[str, ...]:
-    requirements = RouteRequirements(prompt_ids=IDS, **asked)
+    requirements = require(IDS, **asked)
     found = await check_route(
         url, client, requirements, connect=lambda each: SglangEngine(each, client), timeout_s=timeout_s
     )
@@ -308,7 +309,7 @@ async def test_an_engine_that_does_not_know_the_adapter_is_named(
         found = await check_route(
             url,
             client,
-            RouteRequirements(prompt_ids=IDS, lora_name="mine"),
+            require(IDS, lora_name="mine"),
             connect=lambda each: SglangEngine(each, client),
             timeout_s=5.0,
         )

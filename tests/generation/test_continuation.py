@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from channelkit import ROWS, capture_rows
 from engines.builders import make_generation, make_request
+from turnkeeper.channels.routing import Patch, RoutingRows, RoutingShape, RowsRequest
 from turnkeeper.choices import OnAbort
 from turnkeeper.core import FinishReason
 from turnkeeper.core.tokens import freeze_ids
@@ -25,7 +27,6 @@ from turnkeeper.generation.continuation import (
     find_obstacle,
 )
 from turnkeeper.generation.joining import ReplyPart
-from turnkeeper.routing import Patch, RoutingRows, RowsRequest
 
 A = AbortAction
 
@@ -99,7 +100,8 @@ def rows(start: int, stop: int) -> Patch:
 
 def part(count: int, patch: Patch | None = None) -> ReplyPart:
     generation = make_generation(count, finish_reason="abort")
-    return ReplyPart(request=make_request(), generation=generation, versions=(), patch=patch)
+    taken = {} if patch is None else {ROWS: patch}
+    return ReplyPart(request=make_request(), generation=generation, versions=(), taken=taken)
 
 
 def test_without_a_part_the_turn_is_asked_for_again_under_another_rid() -> None:
@@ -132,8 +134,9 @@ def test_rows_start_where_the_verified_ones_end(
     requested: RowsRequest, patches: list[Patch], start_len: int | None, held: int
 ) -> None:
     parts = [part(4, patch) for patch in patches]
-    request = derive_request(make_request(rows=requested), parts, rid="r-2")
-    assert request.rows == RowsRequest(start_len=start_len, held_rows=held)
+    captures = (capture_rows(RoutingShape(layers=2, topk=2, experts=8)),)
+    request = derive_request(make_request(rows=requested), parts, rid="r-2", captures=captures)
+    assert request.asked[ROWS] == RowsRequest(start_len=start_len, held_rows=held)
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from channelkit import ROWS, capture_rows
 from engines.builders import make_generation, make_request
+from turnkeeper.channels.routing import Patch, RoutingRows, RoutingShape
 from turnkeeper.core import VersionSpan
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.engines import GenerateRequest
 from turnkeeper.engines.message import trim_stop
 from turnkeeper.generation.joining import JoinedReply, ReplyPart, join_parts
-from turnkeeper.routing import Patch, RoutingRows
 from turnkeeper.testing.script import scripted_rows
 
 PROMPT = [11, 12, 13, 14, 15]
+CAPTURES = (capture_rows(RoutingShape(layers=2, topk=2, experts=8)),)
 
 
 def encode(text: str) -> list[int]:
@@ -66,23 +68,25 @@ def make_parts(ids: list[int], cuts: list[int], *, first_row: int = 3, **fields:
                 request=make_request(sampling={"stop": ["END"]}),
                 generation=generation,
                 versions=(VersionSpan(version=str(number), start=0, stop=stop - start),) if stop > start else (),
-                patch=Patch(
-                    rows=RoutingRows(experts_RLK=path_rows[held:end]), start=held, bad=None, changed_rows=number
-                ),
+                taken={
+                    ROWS: Patch(
+                        rows=RoutingRows(experts_RLK=path_rows[held:end]), start=held, bad=None, changed_rows=number
+                    )
+                },
             )
         )
     return parts
 
 
 def join(parts: list[ReplyPart]) -> JoinedReply:
-    return join_parts(parts, parse=parse, decode=decode)
+    return join_parts(parts, captures=CAPTURES, parse=parse, decode=decode)
 
 
 def test_one_part_is_the_reply_as_the_engine_gave_it() -> None:
     [only] = make_parts(encode("hello"), [])
     joined = join_parts([only])
     assert joined.generation is only.generation
-    assert (joined.versions, joined.patch, joined.cut_tokens) == (only.versions, only.patch, 0)
+    assert (joined.versions, joined.taken, joined.cut_tokens) == (only.versions, only.taken, 0)
 
 
 def test_reports_of_the_likeliest_tokens_are_joined_where_every_part_has_one() -> None:
@@ -116,10 +120,10 @@ def test_everything_parallel_is_joined_in_order() -> None:
         "completion_tokens": 11,
         "cached_tokens": 10,
     }
-    assert joined.patch is not None
+    assert ROWS in joined.taken
     expected = scripted_rows([*PROMPT, *ids], layers=2, topk=2, experts=8)[3:]
-    assert np.array_equal(joined.patch.rows.experts_RLK, expected)
-    assert (joined.patch.start, joined.patch.changed_rows) == (3, 3)
+    assert np.array_equal(joined.taken[ROWS].rows.experts_RLK, expected)
+    assert (joined.taken[ROWS].start, joined.taken[ROWS].changed_rows) == (3, 3)
 
 
 def test_half_a_character_on_either_side_of_the_cut_is_one_character() -> None:
@@ -139,14 +143,14 @@ def test_a_stop_string_across_the_cut_ends_the_turn_there() -> None:
     assert (decode(found.ids), found.message["content"]) == ("okEND", "ok")
     assert (found.finish_reason, found.matched_stop, found.completion_tokens) == ("stop", "END", 5)
     assert (len(found.logprobs), joined.versions[-1].stop, joined.cut_tokens) == (5, 5, 4)
-    assert joined.patch is not None
-    assert joined.patch.start + len(joined.patch.rows) == len(PROMPT) + 5 - 1
+    assert ROWS in joined.taken
+    assert joined.taken[ROWS].start + len(joined.taken[ROWS].rows) == len(PROMPT) + 5 - 1
 
 
 def test_equal_versions_on_both_sides_are_one_span() -> None:
     parts = make_parts(encode("abcd"), [2])
     same = (VersionSpan(version="7", start=0, stop=2),)
-    parts = [ReplyPart(request=p.request, generation=p.generation, versions=same, patch=p.patch) for p in parts]
+    parts = [ReplyPart(request=p.request, generation=p.generation, versions=same, taken=p.taken) for p in parts]
     assert join(parts).versions == (VersionSpan(version="7", start=0, stop=4),)
 
 
@@ -154,10 +158,12 @@ def test_a_payload_that_was_taken_whole_replaces_the_earlier_ones() -> None:
     first, second = make_parts(encode("abcd"), [2], first_row=0)
     whole = scripted_rows([*PROMPT, *encode("abcd")], layers=2, topk=2, experts=8, salt=1).astype(np.uint8)
     patch = Patch(rows=RoutingRows(experts_RLK=whole), start=0, bad=None, changed_rows=6)
-    second = ReplyPart(request=second.request, generation=second.generation, versions=second.versions, patch=patch)
+    second = ReplyPart(
+        request=second.request, generation=second.generation, versions=second.versions, taken={ROWS: patch}
+    )
     joined = join([first, second])
-    assert joined.patch is not None
-    assert np.array_equal(joined.patch.rows.experts_RLK, whole)
+    assert ROWS in joined.taken
+    assert np.array_equal(joined.taken[ROWS].rows.experts_RLK, whole)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +199,7 @@ def test_wherever_a_turn_is_cut_it_comes_out_as_if_it_were_whole(data: st.DataOb
     assert found.ids.tolist() == ids[:until]
     assert found.message["content"] == raw[:until].decode().split("END")[0]
     assert len(found.logprobs) == until == found.completion_tokens == joined.versions[-1].stop
-    assert joined.patch is not None
+    assert ROWS in joined.taken
     assert np.array_equal(
-        joined.patch.rows.experts_RLK, scripted_rows([*PROMPT, *ids[:until]], layers=2, topk=2, experts=8)[3:]
+        joined.taken[ROWS].rows.experts_RLK, scripted_rows([*PROMPT, *ids[:until]], layers=2, topk=2, experts=8)[3:]
     )

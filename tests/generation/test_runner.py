@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from channelkit import ROWS, indexer_of_turn, rows_of_turn, take_captures
 from engines.builders import make_generation, make_request
 from engines.fakes import URL, Answer, FakeEngine
+from turnkeeper.channels.routing import RoutingShape, RowsRequest
 from turnkeeper.choices import OnAbort, OnBadRows, OnRecomputed, PauseMode
 from turnkeeper.core import FinishReason, VersionSpan
 from turnkeeper.core.tokens import TokenIds, freeze_ids
@@ -34,7 +36,6 @@ from turnkeeper.errors import (
 )
 from turnkeeper.fleet import EngineMonitor
 from turnkeeper.generation import Gate, RunnerOptions, TurnOutcome, TurnRunner
-from turnkeeper.routing import RoutingShape, RowsRequest
 from turnkeeper.testing import ManualClock, settle
 from turnkeeper.testing.script import encode_payload, scripted_rows
 
@@ -55,8 +56,8 @@ def parse(request: GenerateRequest, ids: TokenIds) -> dict[str, Any]:
 def reply_to(request: GenerateRequest, ids: list[int], finish: str = "stop", **fields: Any) -> Generation:
     """A sound reply with these ids, rows included where they were asked for."""
     values: dict[str, Any] = {"url": URL, "prompt_tokens": len(request.prompt_ids), "matched_stop": None}
-    if request.rows is not None:
-        start = request.rows.payload_start
+    if ROWS in request.asked:
+        start = request.asked[ROWS].payload_start
         path = [*request.prompt_ids.tolist(), *ids]
         rows = scripted_rows(path, layers=2, topk=2, experts=8, start=start, salt=fields.pop("salt", 0))
         values["routed_experts"] = encode_payload(rows).encode()
@@ -99,7 +100,9 @@ class Desk:
         self.clock = ManualClock()
         self.gate = Gate(self.clock)
         self.monitor = EngineMonitor(self.engine, self.gate, self.clock)
-        self.options = RunnerOptions(**{"pause_mode": mode, "shape": SHAPE, "stop_token_ids": (2,), **options})
+        self.options = RunnerOptions(
+            **take_captures({"pause_mode": mode, "shape": SHAPE, "stop_token_ids": (2,), **options})
+        )
         self.runner = TurnRunner(
             self.engine, self.gate, self.monitor, self.clock, self.options, parse=parse, decode=decode
         )
@@ -131,8 +134,8 @@ async def test_a_sound_reply_is_a_completion() -> None:
     assert completion.ids.tolist() == WHOLE
     assert completion.finish_reason is FinishReason.STOP
     assert completion.versions == (VersionSpan(version="1", start=0, stop=9),)
-    assert completion.rows is not None
-    assert np.array_equal(completion.rows.experts_RLK, scripted_rows(PROMPT + WHOLE, layers=2, topk=2, experts=8)[4:])
+    rows = scripted_rows(PROMPT + WHOLE, layers=2, topk=2, experts=8)
+    assert np.array_equal(rows_of_turn(completion).experts_RLK, rows[4:])
     assert (completion.started_at, completion.marks, outcome.attempts, outcome.aborted_tokens) == (1.7e9, {}, 1, 0)
 
 
@@ -292,12 +295,12 @@ async def test_resume_goes_on_behind_the_partial_ids(
     assert completion.ids.tolist() == WHOLE
     assert len(completion.logprobs) == 9
     assert completion.message["content"] == "parsed 9"
-    assert completion.rows is not None
-    assert np.array_equal(completion.rows.experts_RLK, scripted_rows(PROMPT + WHOLE, layers=2, topk=2, experts=8)[4:])
+    rows = scripted_rows(PROMPT + WHOLE, layers=2, topk=2, experts=8)
+    assert np.array_equal(rows_of_turn(completion).experts_RLK, rows[4:])
     assert (outcome.attempts, outcome.aborted_tokens, completion.marks["pieces"]) == (2, 0, 2)
     again = desk.engine.requests[1]
     assert again.prompt_ids.tolist() == PROMPT + WHOLE[:4]
-    assert (again.rows, again.sampling["max_tokens"]) == (second, 5)
+    assert (again.asked[ROWS], again.sampling["max_tokens"]) == (second, 5)
     assert (outcome.generation.prompt_tokens, outcome.generation.completion_tokens) == (5, 9)
 
 
@@ -312,8 +315,8 @@ async def test_resume_keeps_decode_time_rows_and_counts_those_that_changed() -> 
     await desk.reopen("2")
     completion = (await turn).completion
     old, new = (scripted_rows(PROMPT + WHOLE, layers=2, topk=2, experts=8, salt=salt) for salt in (0, 1))
-    assert completion.rows is not None
-    assert np.array_equal(completion.rows.experts_RLK, np.concatenate([old[:8], new[8:]]))
+    assert rows_of_turn(completion) is not None
+    assert np.array_equal(rows_of_turn(completion).experts_RLK, np.concatenate([old[:8], new[8:]]))
     assert completion.marks["rows_changed"] == 8
 
 
@@ -343,7 +346,7 @@ async def test_a_second_abort_before_any_token_keeps_what_is_held() -> None:
     await desk.reopen()
     outcome = await turn
     assert (outcome.completion.ids.tolist(), outcome.attempts) == (WHOLE, 3)
-    assert desk.engine.requests[1].rows == desk.engine.requests[2].rows
+    assert desk.engine.requests[1].asked == desk.engine.requests[2].asked
 
 
 @pytest.mark.parametrize(
@@ -642,8 +645,8 @@ async def test_runs_of_equal_rows_are_marked_and_kept() -> None:
         return reply_to(request, ids, routed_experts=encode_payload(rows).encode())
 
     completion = (await Desk(repeat).start(rows=RowsRequest(start_len=None, held_rows=0))).completion
-    assert completion.rows is not None
-    assert completion.marks["rows_equal"] == len(completion.rows) - 1 == len(PROMPT) + len(ids) - 2
+    assert rows_of_turn(completion) is not None
+    assert completion.marks["rows_equal"] == len(rows_of_turn(completion)) - 1 == len(PROMPT) + len(ids) - 2
 
 
 async def test_bad_rows_fail_the_turn_or_are_marked() -> None:
@@ -658,8 +661,8 @@ async def test_indexer_rows_are_decoded_and_their_absence_is_refused() -> None:
     rows = scripted_rows(PROMPT + WHOLE, layers=2, topk=2, experts=8)
     payload = encode_payload(rows).encode()
     completion = (await Desk(say(WHOLE, indexer_topk=payload, indexer_layers=2)).start(wants_indexer=True)).completion
-    assert completion.indexer_rows is not None
-    assert np.array_equal(completion.indexer_rows, rows)
+    assert indexer_of_turn(completion) is not None
+    assert np.array_equal(indexer_of_turn(completion), rows)
     with pytest.raises(EngineProtocolError, match="indexer_topk"):
         await Desk(say(WHOLE)).start(wants_indexer=True)
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from channelkit import take_channels
 from sessionkit import ask, assistant, user
+from turnkeeper.channels.routing import RoutingRows
 from turnkeeper.choices import OnToolsChange, OnTruncated
 from turnkeeper.core import Completion, FinishReason, Linear, Prompt, Session, Tree, Turn, VersionSpan
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.routing import RoutingRows
 from turnkeeper.samples import (
     Collection,
     CollectOptions,
@@ -84,7 +85,7 @@ class Story:
             finish_reason=finish,
             versions=versions or (VersionSpan(version="v1", start=0, stop=len(sampled)),),
             response_id=f"chat-{len(self.session.forest)}",
-            **fields,
+            **take_channels(fields),
         )
         turn = self.session.commit(
             pending, prompt=Prompt(trim=trim, ids=freeze_ids(prompt)), completion=completion, at=self.tick()

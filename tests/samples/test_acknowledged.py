@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from channelkit import masked_by
 from samples.builders import LINEAR, OPTIONS, TREE, Story
 from samples.test_forecast import BRANCHING, TOLD
 from turnkeeper.choices import OnRecomputed
@@ -21,7 +22,7 @@ from turnkeeper.ids import TurnId
 from turnkeeper.samples import load_hooks
 
 Tell = Callable[[Story], object]
-MASKING = replace(OPTIONS, on_recomputed=OnRecomputed.MASK)
+MASKING = replace(OPTIONS, masked_marks=masked_by(OnRecomputed.MASK))
 
 
 def check_acknowledged(ledger: Ledger, before: Ledger) -> None:

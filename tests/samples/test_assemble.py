@@ -10,6 +10,7 @@
 import numpy as np
 import pytest
 
+from channelkit import masked_by
 from samples.builders import LINEAR, OPTIONS, TREE, Story, rows_of
 from turnkeeper.choices import OnRecomputed
 from turnkeeper.core import FinishReason, VersionSpan
@@ -136,7 +137,7 @@ def test_a_recomputed_turn_is_masked_on_demand(choice: OnRecomputed, mask: list[
     story = Story()
     first = story.say([U], [A, E], marks={"rows_recomputed": True})
     story.say([U], [B], after=first)
-    options = CollectOptions(hooks=OPTIONS.hooks, on_recomputed=choice)
+    options = CollectOptions(hooks=OPTIONS.hooks, masked_marks=masked_by(choice))
     sample = _one(story, options=options)
     assert sample.loss_mask.tolist() == mask
     if choice is OnRecomputed.MASK:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from channelkit import take_tensors
 from turnkeeper.errors import AssemblyError
 from turnkeeper.samples import Sample, SampleStatus, collate
 
@@ -28,7 +29,7 @@ def make_sample(tokens: list[int], mask: list[int], logprobs: list[float], **fie
         rollout_log_probs=np.array(logprobs, np.float64),
         response="x",
         status=SampleStatus.COMPLETED,
-        **fields,
+        **take_tensors(fields),
     )
 
 

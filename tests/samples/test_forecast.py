@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from channelkit import masked_by
 from samples.builders import LINEAR, OPTIONS, TREE, Story, rows_of
 from turnkeeper.choices import OnRecomputed
 from turnkeeper.core import FinishReason, MaskReason
@@ -91,7 +92,7 @@ def test_the_terms_are_those_of_a_collect(tell: Tell, on_recomputed: OnRecompute
             if policy is LINEAR and tell in BRANCHING:
                 continue
             tell(story)
-            options = replace(OPTIONS, on_recomputed=on_recomputed, past_truncation=past_truncation)
+            options = replace(OPTIONS, masked_marks=masked_by(on_recomputed), past_truncation=past_truncation)
             for names in ((), ("policy",)):
                 said = story.forecast(options, train_models=names, max_seq_len=budget)
                 assert said == Outcome.of(story.collect(options, train_models=names, max_seq_len=budget))
@@ -104,7 +105,7 @@ def test_each_kind_of_mask_is_met() -> None:
         story = Story(TREE)
         tell(story)
         masked |= story.forecast(
-            replace(OPTIONS, on_recomputed=OnRecomputed.MASK), train_models=names
+            replace(OPTIONS, masked_marks=masked_by(OnRecomputed.MASK)), train_models=names
         ).ledger.masked.keys()
     assert masked == {MaskReason.BAD_ROWS, MaskReason.ROWS_RECOMPUTED, MaskReason.HOOK}
 

@@ -21,11 +21,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing.builders import encode_ids
+from channelkit import masked_by
+from channels.routing.builders import encode_ids
 from samples.builders import LINEAR, TREE, Story, rows_of
+from turnkeeper.channels.routing import RoutingShape, plan_rows, take_patch
 from turnkeeper.choices import OnRecomputed
 from turnkeeper.core import FinishReason, Linear, Tree, Turn
-from turnkeeper.routing import RoutingShape, plan_rows, take_patch
 from turnkeeper.samples import CollectOptions, Hooks, Outcome, Sample, decode_samples, load_hooks
 from turnkeeper.samples.hooks import Hook
 
@@ -304,7 +305,7 @@ def test_what_is_forecast_is_what_a_collect_makes(
 ) -> None:
     told = tell(LINEAR if is_linear else TREE, told_steps, is_linear=is_linear)
     options = CollectOptions(
-        hooks=load_hooks(picker=picker), on_recomputed=on_recomputed, past_truncation=past_truncation
+        hooks=load_hooks(picker=picker), masked_marks=masked_by(on_recomputed), past_truncation=past_truncation
     )
     forecast = told.story.forecast(options, max_seq_len=budget)
     assert forecast == Outcome.of(told.story.collect(options, max_seq_len=budget))

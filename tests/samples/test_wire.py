@@ -16,13 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from channelkit import take_tensors
 from turnkeeper.choices import HistoryKind
 from turnkeeper.errors import AssemblyError, PayloadError
 from turnkeeper.samples import EmptyReason, Sample, SampleStatus, decode_samples, encode_samples
 from turnkeeper.samples.sample import PrefixCacheInfo, SpecInfo
-from turnkeeper.samples.wire import FIELDS
+from turnkeeper.samples.wire import list_fields
 
 ROWS = np.arange(4 * 2 * 3, dtype=np.uint8).reshape(4, 2, 3)
+
+
+ROW_TENSORS = ("rollout_routed_experts", "rollout_indexer_topk")
 
 
 def _sample(**fields: Any) -> Sample:
@@ -37,7 +41,7 @@ def _sample(**fields: Any) -> Sample:
         "prefix_cache_info": PrefixCacheInfo(cached_tokens=3, total_prompt_tokens=5),
         "metadata": {"lifecycle": {"t0": None, "t1": 1.5, "turn": 1}},
     }
-    return Sample(**{**known, **fields})
+    return Sample(**take_tensors({**known, **fields}))
 
 
 def _read(payload: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -137,13 +141,13 @@ def _mended(payload: bytes, **changes: Any) -> bytes:
 PAYLOAD = encode_samples([_sample()], {}).to_bytes()
 
 
-def test_keys_of_a_newer_server_are_ignored() -> None:
+def test_keys_and_tensors_of_a_newer_server_are_ignored() -> None:
     def add(meta: dict[str, Any]) -> None:
         meta["news"] = 1
         meta["samples"][0]["news"] = 2
         del meta["samples"][0]["spec_info"]
 
-    (sample,) = decode_samples(_mended(PAYLOAD, meta=add)).samples
+    (sample,) = decode_samples(_mended(PAYLOAD, meta=add, rollout_news__0=np.zeros(1))).samples
     assert sample.spec_info == SpecInfo()
 
 
@@ -154,7 +158,7 @@ def test_keys_of_a_newer_server_are_ignored() -> None:
         (safetensors.numpy.save({"x": np.zeros(1)}), "lacks '_samples_meta'"),
         (_mended(PAYLOAD, tokens__0=None), "lacks 'tokens.0'"),
         (_mended(PAYLOAD, tokens__0=np.zeros(5, np.int32)), "tokens.0 must be int64, got int32"),
-        (_mended(PAYLOAD, news__0=np.zeros(1)), r"of no sample: \['news.0'\]"),
+        (_mended(PAYLOAD, tokens__3=np.zeros(1, np.int64)), r"of no sample: \['tokens.3'\]"),
         (_mended(PAYLOAD, loss_mask__0=np.zeros(2, np.uint8)), "not parallel"),
         (_mended(PAYLOAD, meta=lambda meta: meta["samples"][0].pop("nulls")), "lacks 'nulls'"),
         (_mended(PAYLOAD, meta=lambda meta: meta.pop("empty_reason")), "lacks 'empty_reason'"),
@@ -200,7 +204,7 @@ def test_an_ill_formed_sample_does_not_exist(fields: dict[str, Any]) -> None:
 
 
 def test_the_table_names_attributes_of_a_sample() -> None:
-    assert all(hasattr(_sample(), field.name) for field in FIELDS)
+    assert all(hasattr(_sample(), field.name) for field in list_fields())
 
 
 _texts = st.text(st.characters(codec="utf-8"), max_size=5)
@@ -217,8 +221,7 @@ def _samples(draw: st.DrawFn) -> Sample:
         rollout_log_probs=draw(arrays(np.float64, response, elements=st.floats(allow_nan=False, max_value=0.0))),
         response=draw(_texts),
         status=draw(st.sampled_from(SampleStatus)),
-        rollout_routed_experts=draw(st.none() | rows),
-        rollout_indexer_topk=draw(st.none() | rows),
+        tensors=draw(st.fixed_dictionaries({}, optional=dict.fromkeys(ROW_TENSORS, rows))),
         weight_versions=tuple(draw(st.lists(_texts, max_size=2))),
         reward=draw(st.none() | st.floats(allow_nan=False, allow_infinity=False)),
         metadata=draw(st.dictionaries(_texts, st.integers(-9, 9) | _texts | st.none(), max_size=2)),
@@ -226,7 +229,7 @@ def _samples(draw: st.DrawFn) -> Sample:
 
 
 def _bits(sample: Sample) -> list[Any]:
-    names = ("tokens", "loss_mask", "rollout_log_probs", "rollout_routed_experts", "rollout_indexer_topk")
+    names = ("tokens", "loss_mask", "rollout_log_probs", *ROW_TENSORS)
     arrays_of = [getattr(sample, name) for name in names]
     plain = (sample.response, sample.status, sample.weight_versions, sample.reward, sample.metadata)
     return [None if each is None else (each.dtype.str, each.shape, each.tobytes()) for each in arrays_of] + [*plain]
@@ -246,7 +249,7 @@ def test_a_round_trip_keeps_every_bit(samples: list[Sample], session_metadata: d
 def test_a_sample_as_a_dictionary_is_what_json_has_of_it() -> None:
     sample = _sample(reward={"answer": 1.0}, metadata={"ids": np.array([1, 2]), "list": [(np.int64(3),)]})
     shown = json.loads(json.dumps(sample.to_dict()))
-    assert set(shown) == {field.name for field in FIELDS}
+    assert set(shown) == {field.name for field in list_fields()}
     assert shown["tokens"] == [1, 2, 3, 4, 151645]
     assert shown["rollout_routed_experts"] == ROWS.tolist()
     assert shown["rollout_indexer_topk"] is None

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from sessionkit import Talk, user
 from storekit import EVENTS, TURNS, spell
+from turnkeeper.channels import ItemRun
 from turnkeeper.core import Session, TurnRequest
 from turnkeeper.core.event import SessionOpened, TurnCommitted
 from turnkeeper.errors import StoreRecordError, StoreVersionError
-from turnkeeper.store import Channel, SessionDecoder, SessionEncoder, schema
+from turnkeeper.store import SessionDecoder, SessionEncoder, schema
 from turnkeeper.store.codec import EncodedEvent
 from turnkeeper.store.payload import Payload, compute_checksum, pack_places, place_payloads, unpack_places
 from turnkeeper.store.schema import Schema
@@ -35,7 +36,7 @@ def find_in(encoded: EncodedEvent) -> Any:
         (place,) = unpack_places(pack_places(place_payloads([payload], 0)))
         assert place.checksum == compute_checksum(payload.data)
         assert place.channel == payload.channel
-        return place.read(bytes(payload.data))
+        return ItemRun(place.read(bytes(payload.data)))
 
     return find
 
@@ -125,7 +126,7 @@ def test_a_record_that_refers_to_what_is_not_there_is_refused() -> None:
 @settings(max_examples=30, deadline=None)
 def test_a_turn_whose_payloads_are_lost_is_there_without_them(turn: Any) -> None:
     decoded = SessionDecoder().decode(SessionEncoder().encode(TurnCommitted(at=1.0, turn=turn)).record)
-    without = dataclasses.replace(turn.completion, rows=None, indexer_rows=None)
+    without = dataclasses.replace(turn.completion, channels={})
     assert spell(decoded) == spell(TurnCommitted(at=1.0, turn=dataclasses.replace(turn, completion=without)))
 
 
@@ -159,7 +160,7 @@ def test_a_field_that_a_record_lacks_has_its_default() -> None:
 
 def test_a_payload_of_another_byte_order_is_stored_little_endian() -> None:
     array = np.array([[1, 2]], dtype=">i4")
-    payload = Payload(channel=Channel.INDEXER_TOPK, array=array)
+    payload = Payload(channel="indexer_topk", array=array)
     (place,) = place_payloads([payload], 7)
     assert (place.offset, place.stop, place.dtype, place.shape) == (7, 15, "<i4", (1, 2))
     assert place.read(bytes(payload.data)).tolist() == [[1, 2]]

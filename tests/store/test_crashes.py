@@ -29,6 +29,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from channelkit import channels_of
 from storekit import StoredTalk, open_store, opening_of, rows_of, spell
 from turnkeeper.core import DropReason, PendingTurn, Turn, fold
 from turnkeeper.core.event import TokensDropped, TurnCommitted
@@ -228,7 +229,7 @@ class CrashMachine(RuleBasedStateMachine):
         patch = rows_of(rows, first=len(talk.session.events)) if rows else None
         begun = talk.prepare("long " * 5000 if is_long else "u", rows=patch, tools=tools)
         indexer = rows_of(rows).experts_RLK.astype("i4") if rows > 2 else None
-        turn = replace(begun[1], completion=replace(begun[1].completion, indexer_rows=indexer))
+        turn = replace(begun[1], completion=replace(begun[1].completion, channels=channels_of(patch, indexer)))
         event = TurnCommitted(at=turn.committed_at, turn=turn)
         job = AppendEvents(self.tails[session_id], [event])
         self.group.append(Asked(session_id, job, event=event, begun=(begun[0], turn)))

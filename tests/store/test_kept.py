@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from channelkit import channels_of
 from sessionkit import ask, assistant, call, system, tool, user
 from storekit import FINGERPRINT, SECRET, opening_of, rows_of, session_id, spell, store_opening
 from turnkeeper.choices import OnRewrittenCalls, OnToolsChange, OnTruncated
@@ -78,8 +79,7 @@ def build_told() -> tuple[SessionOpening, list[Event]]:
         weight_version="1",
         top_logprobs=(((7, -0.5), (9, -1.25)), (), ((151645, -0.0),)),
         lora_name="adapter",
-        rows=rows_of(5),
-        indexer_rows=np.arange(10, dtype=np.int32).reshape(5, 1, 2),
+        channels=channels_of(rows_of(5), np.arange(10, dtype=np.int32).reshape(5, 1, 2)),
         matched_stop=151645,
         cached_tokens=3,
         sampled_ids={"c0": "call_0"},
@@ -99,7 +99,7 @@ def build_told() -> tuple[SessionOpening, list[Event]]:
         message=assistant("done"),
         finish_reason=FinishReason.LENGTH,
         versions=(VersionSpan(version="2", start=0, stop=1),),
-        rows=rows_of(3, first=5, wide=True),
+        channels=channels_of(rows_of(3, first=5, wide=True)),
         matched_stop="stop",
     )
     turn = session.prepare(pending, prompt=Prompt(trim=1, ids=freeze_ids([4, 5, 6])), completion=completion, at=8.0)
@@ -154,7 +154,7 @@ async def test_the_first_version_of_a_store_is_read(tmp_path: Path) -> None:
     assert (receipt.receipt, receipt.turns, receipt.acknowledged_at) == ("receipt", 2, 11.0)
     session = fold([event for event in events if type(event).__name__ != "SessionClosed"])
     pending = session.begin(ask(user("more"), tools=(TOOL,)), at=12.0)
-    completion = replace(session.forest.turns[0].completion, rows=None, indexer_rows=None)
+    completion = replace(session.forest.turns[0].completion, channels={})
     turn = session.prepare(pending, prompt=Prompt(trim=0, ids=freeze_ids([1])), completion=completion, at=13.0)
     await stored.commit(TurnCommitted(at=13.0, turn=turn))
     beside.close()

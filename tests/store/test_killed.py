@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from channelkit import rows_of_turn
 from storekit import StoredTalk, rows_of, session_id, storing
 from turnkeeper.core import fold
 from turnkeeper.core.event import TurnCommitted
@@ -46,8 +47,8 @@ async def test_what_was_told_is_there_once(killed: tuple[Path, dict[str, list[st
             assert texts == [f"turn {each}" for each in range(len(texts))]
             assert (loaded.torn, loaded.lost_payloads) == ("", ())
             for each, turn in enumerate(turns):
-                assert turn.completion.rows is not None
-                assert turn.completion.rows.equals(rows_of(3, first=each))
+                assert rows_of_turn(turn.completion) is not None
+                assert rows_of_turn(turn.completion).equals(rows_of(3, first=each))
             talk = StoredTalk(number)
             talk.session = fold(loaded.events)
             await talk.say(stored, "and on", rows=rows_of(2))

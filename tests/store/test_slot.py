@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from channelkit import rows_of_turn
 from sessionkit import ask, user
 from storekit import (
     FINGERPRINT,
@@ -465,7 +466,7 @@ async def test_a_turn_whose_rows_are_lost_is_there_without_them(tmp_path: Path, 
         loaded, _ = await store.load(talk.id, reading)
         assert len(loaded.lost_payloads) == 1
         turns = [event.turn for event in loaded.events if isinstance(event, TurnCommitted)]
-        assert [turn.completion.rows is None for turn in turns] == [False, False, True]
+        assert [rows_of_turn(turn.completion) is None for turn in turns] == [False, False, True]
 
 
 async def test_rows_with_a_wrong_checksum_are_lost(tmp_path: Path) -> None:
@@ -528,15 +529,15 @@ async def test_rows_need_not_stay_in_memory(tmp_path: Path) -> None:
         await talk.say(stored, rows=rows_of(3))
         pending, turn = talk.prepare(rows=rows_of(4, first=3, wide=True))
         (place,) = await stored.commit(TurnCommitted(at=turn.committed_at, turn=turn))
-        rows = turn.completion.rows
+        rows = rows_of_turn(turn.completion)
         assert rows is not None
-        rows.move(stored.read_rows(place))
+        rows.move(stored.read_run(place))
         assert not rows.in_memory
         assert rows.equals(rows_of(4, first=3, wide=True))
         assert rows.cut(1, 3).equals(rows_of(4, first=3, wide=True).cut(1, 3))
         talk.session.append(pending, turn)
         loaded, _ = await store.load(talk.id)
-        found = [event.turn.completion.rows for event in loaded.events if isinstance(event, TurnCommitted)]
+        found = [rows_of_turn(event.turn.completion) for event in loaded.events if isinstance(event, TurnCommitted)]
         assert [each is not None and each.in_memory for each in found] == [False, False]
         await store.delete(talk.id, 3.0)
         assert rows.equals(rows_of(4, first=3, wide=True))  # its file was open

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from engines.builders import make_request
 from tiny.builders import SHAPE
 from tiny.conftest import Serve, Served
+from turnkeeper.channels.routing import RowsRequest, read_routing_shape, take_patch
 from turnkeeper.engines import EngineClient, EngineState, SglangEngine, check_generation
 from turnkeeper.errors import ContextLengthError
-from turnkeeper.routing import RowsRequest, read_routing_shape, take_patch
 
 SAMPLING = {"max_tokens": 6, "ignore_eos": True, "seed": 3}
 
@@ -60,7 +60,7 @@ async def _play(client: SglangEngine, is_whole: bool) -> NDArray[np.unsignedinte
         rows = RowsRequest(start_len=None if is_whole else held, held_rows=held)
         generation = await client.generate(make_request(prompt=path, sampling=SAMPLING, rows=rows))
         patch = take_patch(
-            generation.routed_experts,
+            generation.payloads.get("routed_experts"),
             request=rows,
             shape=shape,
             prompt_tokens=len(path),

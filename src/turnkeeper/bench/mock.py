@@ -23,7 +23,7 @@ import uvloop
 from turnkeeper.bench.heads import find_content_length
 from turnkeeper.bench.load.workload import CALL_ID, CannedReply
 from turnkeeper.bench.rows import RowSource, build_rows
-from turnkeeper.routing import RoutingShape
+from turnkeeper.channels.routing import RoutingShape
 from turnkeeper.tiny import wire
 
 Piece: TypeAlias = bytes | memoryview

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pybase64
 
-from turnkeeper.routing import RoutingShape
+from turnkeeper.channels.routing import RoutingShape
 
 PERIOD = 768
 """Rows of the table: a multiple of three."""

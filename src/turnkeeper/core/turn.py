@@ -5,7 +5,8 @@
     TurnRequest --begin--> PendingTurn --(renderer)--> Prompt --(engine)--> Completion --commit--> Turn
 
 Nothing here mutates. A turn stores only what it adds to its parent: the messages, the prompt ids, the completion and
-its patch of routing rows. The pending turn stands in ``pending``, the reason why a turn is no extension in ``cause``.
+the items of side channels, such as its patch of routing rows. The pending turn stands in ``pending``, the reason why a
+turn is no extension in ``cause``.
 """
 
 from collections.abc import Mapping
@@ -16,13 +17,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from turnkeeper.channels import CHANNELS, ItemRun, Items
 from turnkeeper.core.agent import find_sub_agent
 from turnkeeper.core.cause import Explanation
 from turnkeeper.core.tokens import Span, TokenIds
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.matching import Difference, Rewrite
-from turnkeeper.routing import RoutingRows
 
 TopLogprobs: TypeAlias = tuple[tuple[tuple[int, float], ...], ...]
 """For each sampled token the likeliest tokens at its place: id and logprob, the likeliest first."""
@@ -138,12 +139,9 @@ class Completion:
     """The likeliest tokens at each place, where the agent asked for them: a report, which no sample holds."""
     lora_name: str | None = None
     """The adapter that it was sampled with, of which the versions are versions; None for the base weights."""
-    rows: RoutingRows | None = None
-    """The patch of this turn: rows ``max(0, len(parent path) - 1) .. len(path) - 1``, or all rows of its path where the
-    newest payload is to win; None without routing replay."""
-    indexer_rows: NDArray[np.int32] | None = None
-    """Shape [some, layers, topk]: the last rows of the indexer's payload, which covers the whole path: those behind
-    the parent's rows, where the payload repeats these, else all of them; None when not requested."""
+    channels: Mapping[str, Items] = field(default_factory=dict[str, Items])
+    """What the turn keeps of side channels, by the channel's name: only those that were asked for. Each says what it
+    holds; see `turnkeeper.channels`."""
     matched_stop: int | str | None = None
     """The stop token id or string that ended it; None otherwise."""
     cached_tokens: int = 0
@@ -174,6 +172,11 @@ class Completion:
             position = span.stop
         if position != len(self.ids):
             raise ValueError(f"version spans cover {position} of {len(self.ids)} tokens")
+
+    @property
+    def channel_runs(self) -> tuple[ItemRun, ...]:
+        """The runs of items of all side channels, in the order in which a store has them."""
+        return tuple(run for name in CHANNELS if name in self.channels for run in self.channels[name].runs)
 
     @property
     def is_truncated(self) -> bool:

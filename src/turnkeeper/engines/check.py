@@ -8,12 +8,11 @@ from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from turnkeeper.channels import Items
 from turnkeeper.core.turn import Completion, FinishReason, VersionSpan
 from turnkeeper.engines.engine import GenerateRequest, Generation
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.routing import RoutingRows
 
 _ROUNDING = 1e-3
 """The largest value that a logprob may have above 0. Float32 rounds a logit of 100 less its log-sum-exp to 1e-5;
@@ -63,8 +62,9 @@ def check_generation(generation: Generation, request: GenerateRequest, *, vocabu
 
 def _check_prompt(generation: Generation, request: GenerateRequest) -> None:
     expected, found = len(request.prompt_ids), generation.prompt_tokens
-    # A request that never ran was never counted. Without routing rows a turn is served uncounted, and marked.
-    if found is None and (generation.is_aborted or request.rows is None):
+    # A request that never ran was never counted. Unless a side channel needs the count, a turn is served uncounted, and
+    # marked.
+    if found is None and (generation.is_aborted or not request.needs_prompt_count):
         return
     if found != expected:
         said = "nothing" if found is None else str(found)
@@ -157,8 +157,7 @@ def build_completion(
     prompt_tokens: int,
     versions: tuple[VersionSpan, ...],
     stop_token_ids: Collection[int] = (),
-    rows: RoutingRows | None = None,
-    indexer_rows: NDArray[np.int32] | None = None,
+    channels: Mapping[str, Items] | None = None,
     marks: Mapping[str, Any] | None = None,
     response_id: str = "",
     started_at: float = 0.0,
@@ -171,8 +170,7 @@ def build_completion(
         prompt_tokens: the number of ids that were sent; the engine cannot have cached more.
         versions: from `choose_versions`, or of joined reply parts.
         stop_token_ids: the family's stop tokens, by which a token that was left out of the ids is noticed.
-        rows: the turn's patch.
-        indexer_rows: the decoded indexer payload.
+        channels: what the turn keeps of side channels.
         marks: the turn's marks so far; those of the reply itself are added.
         response_id: the id under which the reply is delivered; empty takes the engine's own.
         started_at: Unix seconds.
@@ -196,8 +194,7 @@ def build_completion(
         finish_reason=FinishReason(generation.finish_reason),
         versions=versions,
         weight_version=generation.weight_version,
-        rows=rows,
-        indexer_rows=indexer_rows,
+        channels=channels or {},
         matched_stop=generation.matched_stop,
         top_logprobs=generation.top_logprobs,
         cached_tokens=min(generation.cached_tokens, prompt_tokens),

@@ -12,12 +12,13 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from turnkeeper.channels import CHANNELS, Asked
 from turnkeeper.choices import EngineWire
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import TopLogprobs, VersionSpan
 from turnkeeper.engines.prompt_text import PromptText
+from turnkeeper.fields import Wire
 from turnkeeper.jsontypes import JsonObject, Message, encode_json
-from turnkeeper.routing import Payload, RowsRequest
 
 IdsSink: TypeAlias = Callable[[TokenIds], None]
 """Called with each run of newly sampled ids while a reply is being generated, in order."""
@@ -65,10 +66,8 @@ class GenerateRequest:
     """The adapter to sample with; None for the base weights."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end the reply beside the model's own, added to those of ``sampling``."""
-    rows: RowsRequest | None = None
-    """The routing rows to ask for; None sends no routing field at all."""
-    wants_indexer: bool = False
-    """True to ask for the indexer's top-k."""
+    asked: Mapping[str, Asked] = field(default_factory=dict[str, Asked])
+    """What is asked for on side channels, by the channel's name; of others no field is sent at all."""
     cache_salt: str | None = None
     """Keeps the prefix cache of one weight version apart from another's; None sends none."""
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -79,23 +78,45 @@ class GenerateRequest:
     """Holds the JSON of the session's last prompt, of which this one repeats most."""
 
     def __post_init__(self) -> None:
-        """Refuse an empty prompt, and routing rows that start outside of it."""
+        """Refuse an empty prompt, and payloads that start outside of it."""
         if not len(self.prompt_ids):
             raise ValueError("a prompt has at least one token")
-        start = self.rows.payload_start if self.rows is not None else 0
-        if not 0 <= start <= len(self.prompt_ids):
-            raise ValueError(f"routing rows cannot start at {start} in a prompt of {len(self.prompt_ids)} tokens")
+        for name, asked in self.asked.items():
+            if not 0 <= asked.payload_start <= len(self.prompt_ids):
+                raise ValueError(
+                    f"{name} cannot start at {asked.payload_start} in a prompt of {len(self.prompt_ids)} tokens"
+                )
 
     @property
     def expects_payloads(self) -> bool:
-        """True if routing or indexer rows are asked for."""
-        return self.rows is not None or self.wants_indexer
+        """True if items of a side channel are asked for."""
+        return bool(self.asked)
 
     @property
     def expects_large_reply(self) -> bool:
-        """True if the reply will bring many megabytes of rows."""
-        start = len(self.prompt_ids) if self.rows is None else self.rows.payload_start
-        return len(self.prompt_ids) - (0 if self.wants_indexer else start) >= LARGE_ROWS
+        """True if the reply will bring many megabytes of items."""
+        start = min((asked.payload_start for asked in self.asked.values()), default=len(self.prompt_ids))
+        return len(self.prompt_ids) - start >= LARGE_ROWS
+
+    @property
+    def needs_prompt_count(self) -> bool:
+        """True if a side channel needs the engine's own count of the prompt."""
+        return any(CHANNELS[name].needs_prompt_count for name in self.asked)
+
+    def render_asked(self, wire: Wire) -> JsonObject:
+        """Render the fields that ask for side channels; empty where none is asked for."""
+        fields: JsonObject = {}
+        for name, asked in self.asked.items():
+            fields |= CHANNELS[name].render(wire, asked)
+        return fields
+
+    def tell_asked(self) -> JsonObject:
+        """Return what the log says of the side channels that are asked for."""
+        return {key: value for name, asked in self.asked.items() for key, value in CHANNELS[name].tell(asked).items()}
+
+    def is_lost_in_streams(self, route: str) -> bool:
+        """Return True if streams of a route lose the payload of a side channel that is asked for."""
+        return any(route in CHANNELS[name].lossy_streams for name in self.asked)
 
     @property
     def token_budget(self) -> int | None:
@@ -163,12 +184,9 @@ class Generation:
     """The engine's own version spans over completion positions; None when it sends none."""
     num_retractions: int = 0
     """The number of times that the request lost its KV cache and was prefilled again."""
-    routed_experts: Payload | None = None
-    """The routing payload of the reply; None when absent."""
-    indexer_topk: Payload | None = None
-    """The indexer's payload; None when absent."""
-    indexer_layers: int | None = None
-    """The layer count of the indexer payload, as the engine states it."""
+    payloads: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The payloads of side channels by the channel's name, as `Channel.read` found them: of those that were asked
+    for."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The engine's ``meta_info`` without its lists and payloads."""
     response_id: str = ""

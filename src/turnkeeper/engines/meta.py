@@ -3,9 +3,11 @@
 Pure. Knows the members of ``meta_info``, which the chat and the generate wire share; `check` compares its numbers.
 """
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, cast
 
+from turnkeeper.channels import CHANNELS
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.core.turn import VersionSpan
 from turnkeeper.engines.engine import ABORT, GenerateRequest, Generation
@@ -13,6 +15,7 @@ from turnkeeper.engines.reply import JsonReply, clean_numbers, expect_object
 from turnkeeper.engines.token_logprobs import TokenLogprobs, freeze_whole_numbers, read_token_logprobs
 from turnkeeper.engines.top_logprobs import count_wanted, read_top_logprobs
 from turnkeeper.errors import EngineProtocolError
+from turnkeeper.fields import Wire
 from turnkeeper.jsontypes import MAX_DEPTH, JsonObject, is_array, is_too_deep
 
 _CUT_META = {
@@ -23,11 +26,9 @@ _CUT_META = {
     "output_token_ids_logprobs",
     "input_token_ids_logprobs",
     "output_ids",
-    "routed_experts",
-    "prompt_routed_experts",
-    "indexer_topk",
 }
-"""Members of ``meta_info`` that a generation holds in another form, or that are not kept."""
+"""Members of ``meta_info`` that a generation holds in another form, or that are not kept, beside those of side
+channels."""
 
 
 def build_generation(
@@ -35,6 +36,7 @@ def build_generation(
     meta: JsonObject,
     url: str,
     request: GenerateRequest | None,
+    wire: Wire,
     *,
     message: JsonObject,
     finish_reason: object,
@@ -44,12 +46,10 @@ def build_generation(
 
     Payloads that ``request`` did not ask for are ignored; without a request every payload is taken.
     """
-    wants_rows = request is None or request.rows is not None
-    wants_indexer = request is None or request.wants_indexer
     finish = _read_finish(finish_reason, meta, url)
     sampled = reply.sampled or _find_sampled(meta, finish, url)
     top = reply.value
-    kept = {key: value for key, value in meta.items() if key not in _CUT_META}
+    kept = {key: value for key, value in meta.items() if key not in _CUT_META and key not in CHANNELS.members}
     if is_too_deep(kept):
         raise EngineProtocolError(f"the reply of {url} has meta data nested deeper than {MAX_DEPTH} levels", url=url)
     return Generation(
@@ -64,9 +64,7 @@ def build_generation(
         weight_version=read_version(meta.get("weight_version")),
         spans=read_spans(meta.get("weight_versions"), url),
         num_retractions=read_count(meta, "num_retractions") or 0,
-        routed_experts=reply.take_payload(meta, "routed_experts") if wants_rows else None,
-        indexer_topk=reply.take_payload(meta, "indexer_topk") if wants_indexer else None,
-        indexer_layers=read_count(meta, "indexer_topk_num_layers"),
+        payloads=read_payloads(reply, meta, request, wire),
         top_logprobs=read_top_logprobs(
             meta.get("output_top_logprobs"), tokens=len(sampled.ids), wanted=count_wanted(request)
         ),
@@ -75,6 +73,19 @@ def build_generation(
         model=str(top.get("model") or ""),
         url=url,
     )
+
+
+def read_payloads(
+    reply: JsonReply, holder: JsonObject, request: GenerateRequest | None, wire: Wire
+) -> Mapping[str, Any]:
+    """Read the payloads of side channels out of their holder; without a request, those of all channels.
+
+    Raises:
+        EngineProtocolError: a payload is none.
+    """
+    asked = CHANNELS if request is None else request.asked
+    take = partial(reply.take_payload, holder)
+    return {name: CHANNELS[name].read(wire, holder, take) for name in asked}
 
 
 def _find_sampled(meta: JsonObject, finish: str, url: str) -> TokenLogprobs:

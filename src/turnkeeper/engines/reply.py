@@ -1,6 +1,6 @@
 """The JSON bodies of engines: large payloads are decoded apart from the JSON, and JSON as Python writes it is accepted.
 
-Pure. Knows JSON and the names of the payload fields; knows no wire's layout.
+Pure. Knows JSON, and the names of payloads from the side channels; knows no wire's layout.
 
 A routing payload of a long turn takes megabytes of base64, and parsing it as a JSON string costs more than all the
 rest of the turn. It is found by its key in the raw bytes, replaced by a number, which no engine sends there, and
@@ -23,10 +23,10 @@ from typing import Any, TypeAlias, cast
 
 import orjson
 
+from turnkeeper.channels import CHANNELS, PackedIds
 from turnkeeper.engines.token_logprobs import TokenLogprobs, cut_token_logprobs
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.jsontypes import JsonObject, is_number, replace_surrogates
-from turnkeeper.routing import PackedIds
 
 Bytes: TypeAlias = bytes | bytearray
 Body: TypeAlias = "Bytes | ReplyBody"
@@ -38,8 +38,6 @@ _SMALL_BYTES = 256
 _VALUE_BYTES = 64
 """The number of bytes behind its key within which a payload begins."""
 
-_PAYLOAD_KEYS = (b'"routed_experts"', b'"indexer_topk"', b'"prompt_routed_experts"')
-_LONGEST_KEY = max(map(len, _PAYLOAD_KEYS))
 _VALUE_START = re.compile(rb'\s*:\s*"')
 
 
@@ -59,6 +57,8 @@ class ReplyBody:
         self.text = bytearray()
         self.payloads: list[PackedIds] = []
         self._holds_payloads = holds_payloads
+        self._keys = CHANNELS.payload_keys
+        self._longest_key = max(map(len, self._keys), default=1)
         self._searched = 0
         self._open: PackedIds | None = None
         self._backslash = b""
@@ -86,9 +86,9 @@ class ReplyBody:
     def _find_payload(self) -> Bytes:
         """Search new text for the beginning of a payload, and return what follows its opening quote."""
         while True:
-            places = [(place, key) for key in _PAYLOAD_KEYS if (place := self.text.find(key, self._searched)) >= 0]
+            places = [(place, key) for key in self._keys if (place := self.text.find(key, self._searched)) >= 0]
             if not places:
-                self._searched = max(self._searched, len(self.text) - _LONGEST_KEY + 1)
+                self._searched = max(self._searched, len(self.text) - self._longest_key + 1)
                 return b""
             place, key = min(places)
             self._searched = place

@@ -13,14 +13,13 @@ the same for the same prompt and others for another.
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
+from turnkeeper.channels import CallFacts, Capture, TurnPlan
 from turnkeeper.choices import OnBadRows
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.engines.check import check_generation
@@ -37,7 +36,6 @@ from turnkeeper.fleet.check_result import (
     describe_missing_adapter,
     describe_pair_fault,
 )
-from turnkeeper.routing import RoutingShape, plan_rows, take_patch
 
 PROBE_SESSION = "turnkeeper-probe"
 """The routing key of every probe; no session has this id."""
@@ -60,11 +58,8 @@ class RouteRequirements:
     prompt_ids: TokenIds
     """The ids of the probe's prompt: more than 3 ids that the model has, no palindrome. The messages sent beside them
     would render to other ids."""
-    shape: RoutingShape | None = None
-    """The model's routing, where rows are needed."""
-    use_addition_r3: bool = True
-    """True if turns ask for the new rows only."""
-    wants_indexer: bool = False
+    captures: tuple[Capture, ...] = ()
+    """The side channels that turns may ask for."""
     on_bad_rows: OnBadRows = OnBadRows.FAIL
     """The treatment of bad rows in turns; masked rows make no turn fail."""
     lora_name: str | None = None
@@ -74,7 +69,9 @@ class RouteRequirements:
 
     def build_request(self) -> GenerateRequest:
         """Build the probe's request, under an id of its own."""
-        rows = plan_rows(parent_tokens=2, common_prefix=2, use_addition_r3=self.use_addition_r3) if self.shape else None
+        sampling: dict[str, Any] = {"max_tokens": _SAMPLED, "temperature": 0.0}
+        turn = TurnPlan(prompt_tokens=len(self.prompt_ids), parent_tokens=2, common_prefix=2, sampling=sampling)
+        planned = ((capture.channel.name, capture.plan(turn)) for capture in self.captures)
         return GenerateRequest(
             rid=f"{PROBE_SESSION}-{secrets.token_hex(8)}",
             session_id=PROBE_SESSION,
@@ -82,9 +79,8 @@ class RouteRequirements:
             messages=(
                 {"role": "user", "content": "This text is not rendered: the ids beside it are the prompt. " * 4},
             ),
-            sampling={"max_tokens": _SAMPLED, "temperature": 0.0},
-            rows=rows,
-            wants_indexer=self.wants_indexer,
+            sampling=sampling,
+            asked={name: asked for name, asked in planned if asked is not None},
             lora_name=self.lora_name,
         )
 
@@ -106,8 +102,8 @@ class _ProbeCalls:
         self._rid = ""
         self.sampled_tokens = 0
 
-    async def fetch_prompt_rows(self, prompt_ids: TokenIds) -> NDArray[np.unsignedinteger] | None:
-        """Generate behind a prompt and return its rows, shape [rows, layers, topk]; None where turns need no rows.
+    async def fetch_prompt_items(self, prompt_ids: TokenIds) -> Mapping[str, Any]:
+        """Generate behind a prompt, and return what side channels have for its tokens, by the channel's name.
 
         Raises:
             TurnkeeperError: the call failed as a turn would.
@@ -121,47 +117,35 @@ class _ProbeCalls:
         if generation.is_aborted:
             raise EngineError("the engine aborted the probe", url=generation.url)
         check_generation(generation, request, vocabulary_size=requirements.vocabulary_size)
-        if requirements.wants_indexer and generation.indexer_topk is None:
-            raise EngineProtocolError(
-                "the reply has no indexer_topk: the engine's build does not serve it on this route", url=generation.url
-            )
-        if request.rows is None or requirements.shape is None:
-            return None
-        patch = take_patch(
-            generation.routed_experts,
-            request=request.rows,
-            shape=requirements.shape,
-            prompt_tokens=len(prompt_ids),
-            completion_tokens=len(generation.ids),
-        )
-        return patch.rows.experts_RLK[: len(prompt_ids) - patch.start]
+        call = CallFacts(url=generation.url, prompt_tokens=len(prompt_ids), ids=generation.ids)
+        found: dict[str, Any] = {}
+        for capture in requirements.captures:
+            name = capture.channel.name
+            if name in request.asked:
+                taken = capture.probe(generation.payloads.get(name), request.asked[name], call)
+                found[name] = capture.find_prompt_items(taken, len(prompt_ids))
+        return {name: items for name, items in found.items() if items is not None}
 
-    async def compare(self, first: NDArray[np.unsignedinteger]) -> None:
-        """Compare the rows of three prompts.
+    async def compare(self, first: Mapping[str, Any]) -> None:
+        """Compare the items of three prompts.
 
         Raises:
-            EngineProtocolError: the rows of a prompt do not belong to its tokens.
+            EngineProtocolError: the items of a prompt do not belong to its tokens.
         """
-        other = await self.fetch_prompt_rows(freeze_ids(self._requirements.prompt_ids[::-1]))
-        again = await self.fetch_prompt_rows(self._requirements.prompt_ids)
-        assert other is not None
-        assert again is not None
-        if measure_likeness(first, again) < _ALIKE or measure_likeness(first, other) > _ALIKE:
-            raise EngineProtocolError("the routing rows of a prompt do not depend on its tokens", fault=FOREIGN)
+        other = await self.fetch_prompt_items(freeze_ids(self._requirements.prompt_ids[::-1]))
+        again = await self.fetch_prompt_items(self._requirements.prompt_ids)
+        for capture in self._requirements.captures:
+            name = capture.channel.name
+            if name in first and (
+                capture.measure_likeness(first[name], again[name]) < _ALIKE
+                or capture.measure_likeness(first[name], other[name]) > _ALIKE
+            ):
+                raise EngineProtocolError(capture.foreign_items, fault=FOREIGN)
 
     async def abort(self) -> None:
         """Abort the call that still runs, if there is one."""
         if self._rid:
             await self._engine.abort(self._rid)
-
-
-def measure_likeness(one_RLK: NDArray[np.unsignedinteger], other_RLK: NDArray[np.unsignedinteger]) -> float:
-    """Return the share of rows and layers with the same experts in both; layers without experts do not count."""
-    has_experts_L = (one_RLK.any(axis=(0, 2))) | (other_RLK.any(axis=(0, 2)))
-    if not has_experts_L.any():
-        return 1.0
-    same_RL = (np.sort(one_RLK, axis=-1) == np.sort(other_RLK, axis=-1)).all(axis=-1)
-    return float(same_RL[:, has_experts_L].mean())
 
 
 async def probe_route(
@@ -178,9 +162,9 @@ async def probe_route(
     calls = _ProbeCalls(engine, requirements)
     try:
         async with asyncio.timeout(timeout_s):
-            rows = await calls.fetch_prompt_rows(requirements.prompt_ids)
-            if rows is not None and is_disaggregated:
-                await calls.compare(rows)
+            items = await calls.fetch_prompt_items(requirements.prompt_ids)
+            if items and is_disaggregated:
+                await calls.compare(items)
     except TimeoutError:
         await calls.abort()
         reason = f"a generation of {_SAMPLED} tokens gave no answer within {timeout_s:g} s"

@@ -8,13 +8,13 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
+from turnkeeper.channels import Asked, Capture
 from turnkeeper.choices import OnAbort
 from turnkeeper.core.tokens import TokenIds, join_ids
 from turnkeeper.core.turn import FinishReason
 from turnkeeper.engines.engine import TOKEN_LIMITS, GenerateRequest
 from turnkeeper.fields import Use, list_fields
 from turnkeeper.generation.joining import ReplyPart
-from turnkeeper.routing import RowsRequest, plan_rows
 
 _PENALTIES: Mapping[str, float] = {"frequency_penalty": 0.0, "presence_penalty": 0.0, "repetition_penalty": 1.0}
 _GRAMMARS = tuple(row for row in list_fields(Use.SAMPLING) if row.is_grammar)
@@ -77,10 +77,12 @@ def find_obstacle(request: GenerateRequest) -> str | None:
     return None
 
 
-def derive_request(first: GenerateRequest, parts: Sequence[ReplyPart], *, rid: str) -> GenerateRequest:
+def derive_request(
+    first: GenerateRequest, parts: Sequence[ReplyPart], *, rid: str, captures: Sequence[Capture] = ()
+) -> GenerateRequest:
     """Derive the request for what is missing behind the parts held so far.
 
-    Its rows start where the held and checked ones end; their start is never taken from the next part.
+    Each side channel says what the next call asks for; its capture is among ``captures``.
     """
     if not parts:
         return first if rid == first.rid else replace(first, rid=rid)
@@ -92,7 +94,7 @@ def derive_request(first: GenerateRequest, parts: Sequence[ReplyPart], *, rid: s
         prompt_ids=prompt,
         sampling=_shrink_budgets(first.sampling, len(held)),
         forwarded=_shrink_budgets(first.forwarded, len(held)),
-        rows=_plan_part_rows(first.rows, parts, len(prompt)),
+        asked=_plan_next(first.asked, parts[-1].taken, len(prompt), captures),
     )
 
 
@@ -105,14 +107,15 @@ def _shrink_budgets(fields: Mapping[str, Any], held: int) -> Mapping[str, Any]:
     return shrunk
 
 
-def _plan_part_rows(rows: RowsRequest | None, parts: Sequence[ReplyPart], prompt_tokens: int) -> RowsRequest | None:
-    last = parts[-1].patch
-    if rows is None or last is None:
-        return rows
-    verified = last.start + len(last.rows)
-    return plan_rows(
-        parent_tokens=verified + 1, common_prefix=prompt_tokens, use_addition_r3=rows.start_len is not None
-    )
+def _plan_next(
+    asked: Mapping[str, Asked], taken: Mapping[str, Any], prompt_tokens: int, captures: Sequence[Capture]
+) -> Mapping[str, Asked]:
+    planned = dict(asked)
+    for capture in captures:
+        name = capture.channel.name
+        if name in asked and name in taken:
+            planned[name] = capture.plan_next(asked[name], taken[name], prompt_tokens)
+    return planned
 
 
 def find_natural_end(

@@ -10,17 +10,18 @@ The message is therefore parsed from the joined ids.
     prompt | a b c   d e f <stop>                one reply: ids, logprobs, versions and rows joined, message parsed anew
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from turnkeeper.channels import Capture
 from turnkeeper.core.tokens import TokenIds, join_ids
 from turnkeeper.core.turn import FinishReason, TopLogprobs, VersionSpan
 from turnkeeper.engines.engine import DecodeIds, GenerateRequest, Generation, ParseMessage
 from turnkeeper.engines.message import trim_stop
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.routing import Patch, join_patches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,8 +32,8 @@ class ReplyPart:
     generation: Generation
     versions: tuple[VersionSpan, ...]
     """The version spans over the ids of this part."""
-    patch: Patch | None = None
-    """The routing rows of this part; None without routing replay."""
+    taken: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What was taken of side channels of this part, by the channel's name; see `Capture.take`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,24 +42,30 @@ class JoinedReply:
 
     generation: Generation
     versions: tuple[VersionSpan, ...]
-    patch: Patch | None
+    taken: Mapping[str, Any]
+    """What was taken of side channels, joined."""
     cut_tokens: int = 0
     """The number of sampled ids behind a stop string that lay across a cut, which no turn records."""
 
 
 def join_parts(
-    parts: Sequence[ReplyPart], *, parse: ParseMessage | None = None, decode: DecodeIds | None = None
+    parts: Sequence[ReplyPart],
+    *,
+    captures: Sequence[Capture] = (),
+    parse: ParseMessage | None = None,
+    decode: DecodeIds | None = None,
 ) -> JoinedReply:
     """Join the parts of a turn, the last of which ended it, into one reply.
 
     Args:
         parts: in their order, at least one.
+        captures: the side channels that may have been asked for.
         parse: parses the joined ids; needed for more than one part.
         decode: finds stop strings that lie across a cut.
     """
     if len(parts) == 1:
         only = parts[0]
-        return JoinedReply(generation=only.generation, versions=only.versions, patch=only.patch)
+        return JoinedReply(generation=only.generation, versions=only.versions, taken=only.taken)
     if parse is None:
         raise ValueError("parts are joined with a parser")
     first, last = parts[0], parts[-1].generation
@@ -87,11 +94,10 @@ def join_parts(
         num_retractions=sum(part.generation.num_retractions for part in parts),
         meta=_join_meta(parts, count),
     )
-    rows = len(first.request.prompt_ids) + count - 1
     return JoinedReply(
         generation=generation,
         versions=_join_versions(parts, count),
-        patch=_join_rows(parts, rows),
+        taken=_join_taken(parts, captures, count),
         cut_tokens=len(ids) - count,
     )
 
@@ -149,15 +155,20 @@ def _join_versions(parts: Sequence[ReplyPart], count: int) -> tuple[VersionSpan,
     return tuple(joined)
 
 
-def _join_rows(parts: Sequence[ReplyPart], stop: int) -> Patch | None:
-    patches = [part.patch for part in parts if part.patch is not None]
-    if not patches:
-        return None
-    # A payload that begins where the first one does, or before, was taken whole: it replaces all earlier ones.
-    since = max((index for index, patch in enumerate(patches) if patch.start <= patches[0].start), default=0)
-    joined = join_patches(patches[since:])
-    joined = replace(joined, changed_rows=sum(patch.changed_rows for patch in patches))
-    return replace(joined, rows=joined.rows.cut(0, stop - joined.start))
+def _join_taken(parts: Sequence[ReplyPart], captures: Sequence[Capture], count: int) -> Mapping[str, Any]:
+    """Join what was taken of each side channel, cut at ``count`` sampled ids."""
+    joined: dict[str, Any] = {}
+    for capture in captures:
+        name = capture.channel.name
+        found = [part for part in parts if name in part.taken]
+        if found:
+            joined[name] = capture.join(
+                [part.taken[name] for part in found],
+                prompt_tokens=len(parts[0].request.prompt_ids),
+                counts=[len(part.generation.ids) for part in found],
+                count=count,
+            )
+    return joined
 
 
 def _join_meta(parts: Sequence[ReplyPart], count: int) -> JsonObject:

@@ -1,11 +1,12 @@
 """The runner of turns: one turn from request to completion, through pauses and weight updates.
 
 Owns the waiting: at the gate, for the engine, for the reason of an abort. `caller` calls the engine, `continuation`
-decides, `joining` joins parts, `engines.check` checks replies, and `turnkeeper.routing` chooses the rows to keep.
+decides, `joining` joins parts, `engines.check` checks replies, and `turnkeeper.channels` says what is kept of side
+channels.
 
 ::
 
-    gate -> engine -> check -> rows -> completion
+    gate -> engine -> check -> side channels -> completion
      ^                  | aborted
      |                  v
      |   refused <- is a weight update the reason? -> 503
@@ -20,9 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from turnkeeper.channels import Capture
 from turnkeeper.choices import OnAbort, PauseMode
 from turnkeeper.clock import Clock
 from turnkeeper.engines.check import check_generation
@@ -43,7 +42,6 @@ from turnkeeper.generation.observer import EngineObserver
 from turnkeeper.generation.part_reader import ReplyPartReader, RunnerOptions, has_older_prefix
 from turnkeeper.generation.turn_run import CallStart, TurnOutcome, TurnRun
 from turnkeeper.logs import LogEvent
-from turnkeeper.routing import RoutingRows
 from turnkeeper.tasks import Spawn, spawn_alone
 from turnkeeper.telemetry import TurnPhase
 
@@ -102,8 +100,7 @@ class TurnRunner:
         self,
         request: GenerateRequest,
         *,
-        held: Sequence[RoutingRows] = (),
-        held_indexer: Sequence[NDArray[np.int32]] = (),
+        held: Mapping[str, Sequence[Any]] | None = None,
         on_ids: IdsSink | None = None,
         call_status: CallStatus | None = None,
     ) -> TurnOutcome:
@@ -111,8 +108,8 @@ class TurnRunner:
 
         Args:
             request: the turn; each further attempt's rid is this one's with ``-2``, ``-3``, ... behind it.
-            held: the stored patches of the parent's path, to count rows that a whole payload computed otherwise.
-            held_indexer: the indexer's rows of the parent's path in pieces, of which the turn keeps no copy.
+            held: by side channel, the items of the parent's path that payloads will cover again; see
+                `Capture.list_held`.
             on_ids: gets sampled ids as they come, where nothing sent can be taken back later.
             call_status: kept up to date, to account for a turn that is cancelled.
 
@@ -124,8 +121,7 @@ class TurnRunner:
         obstacle = find_obstacle(request) or (None if self._parse is not None else "no parser")
         run = TurnRun(
             request=request,
-            held=held,
-            held_indexer=held_indexer,
+            held=held or {},
             signal=self._gate.abort_signal,
             on_ids=self._choose_sink(on_ids, obstacle),
             obstacle=obstacle,
@@ -140,6 +136,11 @@ class TurnRunner:
             error.facts.setdefault("sampled_tokens", 0)
             error.facts["aborted_tokens"] = run.aborted_tokens + run.held_tokens
             raise
+
+    @property
+    def captures(self) -> Sequence[Capture]:
+        """The side channels that turns may ask for."""
+        return self._options.captures
 
     async def close(self) -> None:
         """Wait until the engine got the abort notice of every turn that was given up."""
@@ -164,7 +165,7 @@ class TurnRunner:
         rid = run.request.rid if run.attempts == 1 else f"{run.request.rid}-{run.attempts}"
         run.call_status.engine_calls, run.call_status.rid = run.attempts, rid
         logger.debug(LogEvent("engine_call_began", rid=rid, attempt=run.attempts))
-        request = derive_request(run.request, run.parts, rid=rid)
+        request = derive_request(run.request, run.parts, rid=rid, captures=self.captures)
         if self._options.cache_salt_by_version:
             run.salted_versions = start.versions
             request = replace(request, cache_salt=f"{request.session_id}:{_spell_versions(start.versions)}")
@@ -266,7 +267,7 @@ class TurnRunner:
         if is_explained and generation is not None and count and self._may_resume(run):
             try:
                 part = await self._read_part(run, request, generation, start)
-            except EngineProtocolError as error:  # partial ids without their rows
+            except EngineProtocolError as error:  # partial ids without the items of side channels
                 obstacle = error.message
         action = decide_abort(
             self._options.on_abort,
@@ -322,22 +323,18 @@ class TurnRunner:
     async def _read_part(
         self, run: TurnRun, request: GenerateRequest, generation: Generation, start: CallStart
     ) -> ReplyPart:
-        patches = [part.patch.rows for part in run.parts if part.patch is not None]
-        # Only a whole payload repeats earlier rows, and they are compared only where all of them are at hand.
-        is_whole = request.rows is not None and request.rows.start_len is None
-        held = (*run.held, *patches) if is_whole else ()
-        is_complete = request.rows is not None and sum(map(len, held)) >= request.rows.held_rows
         return await self._reader.read_part(
             request,
             generation,
             started_version=start.versions.get(generation.url),
             is_disturbed=self._gate.closings != start.closings,
-            held=held if is_complete else (),
+            held=run.held,
+            earlier=run.parts,
         )
 
     async def _finish(self, run: TurnRun) -> TurnOutcome:
         """Build the outcome of a turn whose parts are complete."""
-        joined = join_parts(run.parts, parse=self._parse, decode=self._decode)
+        joined = join_parts(run.parts, captures=self.captures, parse=self._parse, decode=self._decode)
         run.aborted_tokens += joined.cut_tokens
         marks: dict[str, Any] = {"attempts": run.attempts, "pieces": len(run.parts)} if run.attempts > 1 else {}
         if self._options.pause_mode is PauseMode.IN_PLACE and has_older_prefix(
@@ -350,7 +347,7 @@ class TurnRunner:
             completion = await self._reader.build_completion(
                 run.request,
                 joined,
-                held_indexer=run.held_indexer,
+                held=run.held,
                 marks=marks,
                 started_at=run.started_at,
                 finished_at=self._clock.unix(),

@@ -4,9 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from turnkeeper.core.turn import Completion
 from turnkeeper.engines.engine import GenerateRequest, Generation, IdsSink
 from turnkeeper.errors import EngineError, EnginePausedError, TurnAbortedError
@@ -14,7 +11,6 @@ from turnkeeper.generation.call_status import CallStatus
 from turnkeeper.generation.continuation import AbortAction
 from turnkeeper.generation.gate import AbortSignal
 from turnkeeper.generation.joining import ReplyPart
-from turnkeeper.routing import RoutingRows
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -22,8 +18,8 @@ class TurnRun:
     """The state of a turn while it is generated."""
 
     request: GenerateRequest
-    held: Sequence[RoutingRows]
-    held_indexer: Sequence[NDArray[np.int32]]
+    held: Mapping[str, Sequence[Any]]
+    """By the name of a side channel, the items of the parent's path that payloads will cover again."""
     signal: AbortSignal
     on_ids: IdsSink | None
     obstacle: str | None

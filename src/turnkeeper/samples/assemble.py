@@ -21,12 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.choices import OnRecomputed
+from turnkeeper.channels import CHANNELS, PathTurn
 from turnkeeper.core import FinishReason, MaskReason
 from turnkeeper.core.tokens import TokenIds, join_ids
-from turnkeeper.errors import AssemblyError
 from turnkeeper.ids import TurnId
-from turnkeeper.routing import assemble_rows, list_pieces
 from turnkeeper.samples.sample import PrefixCacheInfo, Sample, SampleStatus, SpecInfo
 from turnkeeper.samples.truncate import Cut
 from turnkeeper.samples.view import Stretch
@@ -83,7 +81,7 @@ def mask_path(
     stretches: tuple[Stretch, ...],
     cut: Cut,
     *,
-    on_recomputed: OnRecomputed = OnRecomputed.KEEP,
+    masked_marks: frozenset[str] = frozenset(),
     untrained: Collection[TurnId] = (),
     acknowledged: Container[TurnId] = (),
 ) -> MaskedPath:
@@ -93,17 +91,8 @@ def mask_path(
     sampled_R = np.zeros(cut.tokens - first, dtype=np.bool_)
     reasons_R = np.zeros(cut.tokens - first, dtype=np.uint8)
     for stretch in kept:
-        place = slice(stretch.sampled - first, min(stretch.kept, cut.tokens) - first)
-        sampled_R[place] = True
-        if stretch.turn.id in untrained:
-            reasons_R[place] = encode_reason(MaskReason.HOOK)
-        elif on_recomputed is OnRecomputed.MASK and stretch.turn.completion.marks.get("rows_recomputed"):
-            reasons_R[place] = encode_reason(MaskReason.ROWS_RECOMPUTED)
-    bad_from = _find_bad_from(kept)
-    if bad_from is not None:
-        # Row r is the forward that samples token r + 1; every later token stands on it.
-        behind = slice(max(0, bad_from + 1 - first), None)
-        reasons_R[behind][sampled_R[behind]] = encode_reason(MaskReason.BAD_ROWS)
+        sampled_R[stretch.sampled - first : min(stretch.kept, cut.tokens) - first] = True
+    _mask_by_channels(kept, cut, sampled_R, reasons_R, masked_marks=masked_marks, untrained=untrained)
     for stretch in kept:
         if stretch.turn.id in acknowledged:
             reasons = reasons_R[stretch.sampled - first : min(stretch.kept, cut.tokens) - first]
@@ -116,7 +105,7 @@ def assemble_path(
     cut: Cut,
     *,
     decode: Decode,
-    on_recomputed: OnRecomputed = OnRecomputed.KEEP,
+    masked_marks: frozenset[str] = frozenset(),
     untrained: Collection[TurnId] = (),
     acknowledged: Container[TurnId] = (),
 ) -> AssembledPath:
@@ -126,28 +115,31 @@ def assemble_path(
         stretches: the whole path, laid out.
         cut: how much of it the sample keeps.
         decode: token ids to text, special tokens kept.
-        on_recomputed: what becomes of turns whose rows were computed again.
+        masked_marks: marks of turns whose tokens carry no loss.
         untrained: turns whose tokens carry no loss, since their model is not trained.
         acknowledged: turns whose tokens carry no loss, since a trainer has them from an earlier collect.
 
     Raises:
-        AssemblyError: turns lack rows that others of the path have.
+        AssemblyError: turns lack items of a side channel that others of the path have.
     """
-    masked = mask_path(stretches, cut, on_recomputed=on_recomputed, untrained=untrained, acknowledged=acknowledged)
+    masked = mask_path(stretches, cut, masked_marks=masked_marks, untrained=untrained, acknowledged=acknowledged)
     kept, first = stretches[: cut.turns], masked.first_prompt
     logprobs_R = np.zeros(cut.tokens - first, dtype=np.float64)
     for stretch in kept:
         stop = min(stretch.kept, cut.tokens)
         logprobs_R[stretch.sampled - first : stop - first] = stretch.turn.completion.logprobs[: stop - stretch.sampled]
     decoded = _decode_response(kept, cut, decode)
+    tensors: dict[str, NDArray[Any]] = {}
+    turns = _lay_out(kept, cut)
+    for channel in CHANNELS.values():
+        tensors |= channel.assemble(turns, tokens=cut.tokens)
     sample = Sample(
         tokens=_join_tokens(kept)[: cut.tokens].astype(np.int64),
         loss_mask=(masked.sampled_R & (masked.reasons_R == 0)).astype(np.uint8),
         rollout_log_probs=logprobs_R,
         response=decoded.text,
         status=SampleStatus.TRUNCATED if cut.is_inside else _STATUS[kept[-1].turn.completion.finish_reason],
-        rollout_routed_experts=_collect_rows(kept, cut.tokens - 1),
-        rollout_indexer_topk=_collect_indexer(kept, cut.tokens - 1),
+        tensors=tensors,
         weight_versions=tuple(
             version for stretch in kept if (version := stretch.turn.completion.weight_version) is not None
         ),
@@ -162,6 +154,50 @@ def assemble_path(
         reasons_R=masked.reasons_R,
         sampled_R=masked.sampled_R,
     )
+
+
+def _mask_by_channels(
+    kept: Sequence[Stretch],
+    cut: Cut,
+    sampled_R: NDArray[np.bool_],
+    reasons_R: NDArray[np.uint8],
+    *,
+    masked_marks: frozenset[str],
+    untrained: Collection[TurnId],
+) -> None:
+    """Write why sampled tokens are masked: for turns that are not trained, and by side channels."""
+    first = kept[0].sampled
+    turns = _lay_out(kept, cut)
+    spans = [span for channel in CHANNELS.values() for span in channel.find_masked(turns, masked_marks)]
+
+    def mask(start: int, stop: int, reason: MaskReason) -> None:
+        place = slice(max(0, start - first), max(0, stop - first))
+        reasons_R[place][sampled_R[place]] = encode_reason(reason)
+
+    for span in spans:
+        if not span.wins_over_hook:
+            mask(span.start, span.stop, MaskReason(span.reason))
+    for stretch in kept:
+        if stretch.turn.id in untrained:
+            mask(stretch.sampled, min(stretch.kept, cut.tokens), MaskReason.HOOK)
+    for span in spans:
+        if span.wins_over_hook:
+            mask(span.start, span.stop, MaskReason(span.reason))
+
+
+def _lay_out(kept: Sequence[Stretch], cut: Cut) -> list[PathTurn]:
+    """Lay out the turns of a path as side channels see them."""
+    return [
+        PathTurn(
+            number=int(stretch.turn.id),
+            channels=stretch.turn.completion.channels,
+            sampled=stretch.sampled,
+            kept=min(stretch.kept, cut.tokens),
+            stop=stretch.stop,
+            marks=stretch.turn.completion.marks,
+        )
+        for stretch in kept
+    ]
 
 
 def encode_reason(reason: MaskReason) -> int:
@@ -201,44 +237,6 @@ def _decode_response(kept: Sequence[Stretch], cut: Cut, decode: Decode) -> _Deco
         completions.append(slice(start, length))
         pieces += [prompt, completion]
     return _DecodedResponse(text="".join(pieces), completions=tuple(completions))
-
-
-def _collect_rows(kept: Sequence[Stretch], rows: int) -> NDArray[np.integer[Any]] | None:
-    patches = [stretch.turn.completion.rows for stretch in kept]
-    present = [patch for patch in patches if patch is not None]
-    if not present:
-        return None
-    if len(present) != len(patches):
-        raise AssemblyError(
-            f"turn {kept[patches.index(None)].turn.id} has no routing rows, other turns of its path have",
-            turn=int(kept[patches.index(None)].turn.id),
-        )
-    return assemble_rows(present, [stretch.stop for stretch in kept]).cut(0, rows).experts_RLK
-
-
-def _find_bad_from(kept: Sequence[Stretch]) -> int | None:
-    """Find the first bad row of the path. A payload that replaced all earlier rows replaced their faults as well."""
-    bad: int | None = None
-    for stretch in kept:
-        completion = stretch.turn.completion
-        if completion.rows is not None and len(completion.rows) == stretch.stop - 1:
-            bad = None
-        own = completion.marks.get("bad_rows_from")
-        if own is not None:
-            bad = own if bad is None else min(bad, own)
-    return bad
-
-
-def _collect_indexer(kept: Sequence[Stretch], rows: int) -> NDArray[np.int32] | None:
-    """Join the indexer's rows of the kept turns, which together cover the whole path."""
-    held = [stretch.turn.completion.indexer_rows for stretch in kept]
-    pieces = list_pieces(held, [stretch.stop for stretch in kept])
-    if pieces:
-        return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces))[:rows]
-    if any(each is not None for each in held):
-        last = kept[-1].turn
-        raise AssemblyError(f"turn {last.id} has no indexer rows, earlier turns of its path have", turn=int(last.id))
-    return None
 
 
 def _sum_prefix_cache(kept: Sequence[Stretch]) -> PrefixCacheInfo:

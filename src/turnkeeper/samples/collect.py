@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from turnkeeper.choices import HistoryKind, OnRecomputed
+from turnkeeper.choices import HistoryKind
 from turnkeeper.core import DropReason, Ledger
 from turnkeeper.errors import RequestError
 from turnkeeper.ids import TurnId
@@ -32,8 +32,8 @@ class CollectOptions:
 
     hooks: Hooks
     """The picker and the postprocessor, which are called for tree sessions only."""
-    on_recomputed: OnRecomputed = OnRecomputed.KEEP
-    """``--r3-recomputed``."""
+    masked_marks: frozenset[str] = frozenset()
+    """The marks of turns whose tokens carry no loss, by the options of side channels such as ``--r3-recomputed``."""
     past_truncation: bool = False
     """``--sample-past-truncation``."""
 
@@ -147,7 +147,7 @@ def collect(
             path.stretches,
             path.cut,
             decode=decode,
-            on_recomputed=options.on_recomputed,
+            masked_marks=options.masked_marks,
             untrained=view.untrained,
             acknowledged=acknowledged,
         )

@@ -59,7 +59,7 @@ def forecast(view: SessionView, *, session_ledger: Ledger, options: CollectOptio
     rollbacks = find_rollbacks(view)
     found = cut_paths(view, max_seq_len=max_seq_len, past_truncation=options.past_truncation)
     picked = {
-        leaf: mask_path(path.stretches, path.cut, on_recomputed=options.on_recomputed, untrained=view.untrained)
+        leaf: mask_path(path.stretches, path.cut, masked_marks=options.masked_marks, untrained=view.untrained)
         for leaf, path in found.kept.items()
         if _is_picked(view, leaf, rollbacks, options)
     }

@@ -4,13 +4,14 @@ Knows neither how a sample is made nor how it travels.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from turnkeeper.channels import CHANNELS
 from turnkeeper.errors import AssemblyError
 from turnkeeper.jsontypes import JsonObject
 
@@ -106,11 +107,8 @@ class Sample:
     response: str
     """The text of the last R tokens, decoded piece by piece."""
     status: SampleStatus
-    rollout_routed_experts: NDArray[np.integer[Any]] | None = None
-    """Shape [T-1, layers, topk], any whole-number dtype (int32 on the wire): row i is the routing of token i as
-    input. None without routing replay."""
-    rollout_indexer_topk: NDArray[np.int32] | None = None
-    """Shape [T-1, layers, topk], int32; None without indexer replay."""
+    tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
+    """The tensors of side channels by name, such as ``rollout_routed_experts``: only those that were asked for."""
     weight_versions: tuple[str, ...] = ()
     """The engine's version at the end of each turn that has one, in order."""
     prefix_cache_info: PrefixCacheInfo = field(default_factory=PrefixCacheInfo)
@@ -132,15 +130,41 @@ class Sample:
                 f"a sample's lists are not parallel: {len(self.tokens)} tokens, {length} mask entries, "
                 f"{len(self.rollout_log_probs)} logprobs"
             )
-        for name in ("rollout_routed_experts", "rollout_indexer_topk"):
-            rows: NDArray[Any] | None = getattr(self, name)
-            if rows is not None and len(rows) != max(0, len(self.tokens) - 1):
-                raise AssemblyError(f"{name} has {len(rows)} rows, {len(self.tokens)} tokens need one less")
+        if self.tensors:
+            self._check_tensors(length)
+
+    def _check_tensors(self, response: int) -> None:
+        if strange := self.tensors.keys() - {tensor.name for tensor in CHANNELS.tensors}:
+            raise AssemblyError(f"no side channel has tensors named {', '.join(sorted(strange))}")
+        for channel in CHANNELS.values():
+            problem = channel.check_tensors(self.tensors, tokens=len(self.tokens), response=response)
+            if problem is not None:
+                raise AssemblyError(problem)
 
     @property
     def response_length(self) -> int:
         """R."""
         return len(self.loss_mask)
+
+    @property
+    def rollout_routed_experts(self) -> NDArray[np.integer[Any]] | None:
+        """Shape [T-1, layers, topk], any whole-number dtype (int32 on the wire): row i is the routing of token i as
+        input. None without routing replay."""
+        return self.tensors.get("rollout_routed_experts")
+
+    @property
+    def rollout_indexer_topk(self) -> NDArray[np.int32] | None:
+        """Shape [T-1, layers, topk], int32; None without indexer replay."""
+        return self.tensors.get("rollout_indexer_topk")
+
+    def replace_tensors(self, **tensors: NDArray[Any] | None) -> "Sample":
+        """Return the sample with other tensors of side channels; None takes one away.
+
+        Raises:
+            AssemblyError: they do not fit the sample.
+        """
+        found = {**self.tensors, **tensors}
+        return replace(self, tensors={name: array for name, array in found.items() if array is not None})
 
     def to_dict(self) -> JsonObject:
         """Return the sample as JSON has it: the fields that are on the wire, arrays as lists."""
@@ -150,8 +174,11 @@ class Sample:
             "response_length": self.response_length,
             "loss_mask": self.loss_mask.tolist(),
             "rollout_log_probs": self.rollout_log_probs.tolist(),
-            "rollout_routed_experts": _to_plain(self.rollout_routed_experts),
-            "rollout_indexer_topk": _to_plain(self.rollout_indexer_topk),
+            **{
+                tensor.name: _to_plain(self.tensors.get(tensor.name))
+                for tensor in CHANNELS.tensors
+                if tensor.name in self.tensors or not tensor.is_left_out_when_null
+            },
             "status": str(self.status),
             "weight_versions": list(self.weight_versions),
             "prefix_cache_info": self.prefix_cache_info.to_dict(),

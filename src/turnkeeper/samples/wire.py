@@ -11,7 +11,8 @@ Tensor ``FIELD.i`` belongs to sample i. ``_samples_meta`` is UTF-8 JSON: ``{"sam
 ``nulls``, the names of its tensor fields that are null. A linear session sends the metadata of the collect request as
 a fourth key, ``agent``, which the reference trainer's reader ignores; under tree hooks have put it where it belongs.
 
-Writing joins nothing: routing rows, which are nearly all of the bytes, widen to int32 block by block on the way out.
+Side channels declare tensors of their own (`turnkeeper.channels`). Writing joins nothing: routing rows, which are
+nearly all of the bytes, widen to int32 block by block on the way out.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,7 @@ import safetensors.numpy
 import xxhash
 from numpy.typing import NDArray
 
+from turnkeeper.channels import CHANNELS
 from turnkeeper.choices import HistoryKind
 from turnkeeper.errors import AssemblyError, PayloadError
 from turnkeeper.jsontypes import JsonObject, encode_json
@@ -61,10 +63,13 @@ class WireField:
     """The meaning of null; "" where the field is never null."""
     meaning: str
     is_left_out_when_null: bool = False
-    """True when a linear session leaves the field out where it is null, as the trainer radixark/miles does."""
+    """True when the field is left out where it is null: a tensor by every session, another field by a linear one, as
+    the trainer radixark/miles does."""
+    is_of_channel: bool = False
+    """True for a tensor of a side channel, which stands in a sample's ``tensors``."""
 
 
-FIELDS: tuple[WireField, ...] = (
+_PARALLEL: tuple[WireField, ...] = (
     WireField(
         name="tokens", dtype=np.dtype("<i8"), shape="[T]", null="", meaning="First prompt, completions and prompts."
     ),
@@ -82,20 +87,10 @@ FIELDS: tuple[WireField, ...] = (
         null="",
         meaning="Log probability at sampling; 0.0 on tokens not sampled.",
     ),
-    WireField(
-        name="rollout_routed_experts",
-        dtype=np.dtype("<i4"),
-        shape="[T-1, layers, topk]",
-        null="no routing replay",
-        meaning="Row i: the experts of token i as input.",
-    ),
-    WireField(
-        name="rollout_indexer_topk",
-        dtype=np.dtype("<i4"),
-        shape="[T-1, layers, topk]",
-        null="no indexer replay",
-        meaning="Sparse-attention choices, as the engine sent them.",
-    ),
+)
+"""The fields that every sample has in front of the tensors of side channels."""
+
+_DESCRIBING: tuple[WireField, ...] = (
     WireField(
         name="status",
         dtype=None,
@@ -140,9 +135,24 @@ FIELDS: tuple[WireField, ...] = (
         is_left_out_when_null=True,
     ),
 )
-"""The fields on the wire. Encoding, decoding and the reference page follow this table."""
+"""The fields behind them."""
 
-TENSOR_FIELDS = tuple(field for field in FIELDS if field.dtype is not None)
+
+def list_fields() -> tuple[WireField, ...]:
+    """List the fields on the wire, in their order. Encoding, decoding and the reference page follow this list."""
+    channels = (
+        WireField(
+            name=tensor.name,
+            dtype=tensor.dtype,
+            shape=tensor.shape,
+            null=tensor.null,
+            meaning=tensor.meaning,
+            is_left_out_when_null=tensor.is_left_out_when_null,
+            is_of_channel=True,
+        )
+        for tensor in CHANNELS.tensors
+    )
+    return (*_PARALLEL, *channels, *_DESCRIBING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -253,18 +263,20 @@ def encode_samples(
     Raises:
         AssemblyError: metadata is not JSON.
     """
+    fields = list_fields()
     tensors: list[_Tensor] = []
     entries: list[JsonObject] = []
     for index, sample in enumerate(samples):
         entry: JsonObject = {}
         nulls: list[str] = []
-        for field in FIELDS:
-            value = getattr(sample, field.name)
+        for field in fields:
+            value = sample.tensors.get(field.name) if field.is_of_channel else getattr(sample, field.name)
             if field.dtype is None:
                 if value is not None or history is HistoryKind.TREE or not field.is_left_out_when_null:
                     entry[field.name] = _to_json(value)
             elif value is None:
-                nulls.append(field.name)
+                if not field.is_left_out_when_null:
+                    nulls.append(field.name)
             else:
                 tensors.append(_Tensor(name=f"{field.name}.{index}", values=value, dtype=field.dtype))
         entries.append(entry | {"nulls": nulls})
@@ -276,11 +288,11 @@ def encode_samples(
 
 
 def decode_samples(payload: bytes) -> SampleBatch:
-    """Read a reply. Keys of the JSON that this version does not know are ignored.
+    """Read a reply. Keys of the JSON, and tensors, that this version does not know are ignored.
 
     Raises:
         PayloadError: no safetensors container, no ``_samples_meta``, a promised tensor is missing or has another
-            dtype, or a tensor belongs to no sample.
+            dtype, or a tensor with a known name belongs to no sample.
     """
     try:
         tensors: dict[str, NDArray[Any]] = safetensors.numpy.load(payload)
@@ -288,7 +300,8 @@ def decode_samples(payload: bytes) -> SampleBatch:
         entries = cast("list[JsonObject]", meta["samples"])
         agent: JsonObject | None = meta.get("agent")
         given = {key: value for key, value in (agent or {}).items() if key not in OWNED_KEYS}
-        samples = tuple(_read_sample(index, entry, tensors, given) for index, entry in enumerate(entries))
+        fields = [field for field in list_fields() if field.dtype is not None]
+        samples = tuple(_read_sample(index, entry, tensors, given, fields) for index, entry in enumerate(entries))
         reason = meta["empty_reason"]
         batch = SampleBatch(
             samples=samples,
@@ -302,23 +315,32 @@ def decode_samples(payload: bytes) -> SampleBatch:
         raise PayloadError(f"the samples payload lacks {error}") from error
     except (safetensors.SafetensorError, AssemblyError, ValueError, TypeError, AttributeError) as error:
         raise PayloadError(f"this is no samples payload: {error}") from error
-    if tensors:
-        raise PayloadError(f"the samples payload holds tensors of no sample: {sorted(tensors)}")
+    known = {field.name for field in fields}
+    if astray := sorted(name for name in tensors if name.rpartition(".")[0] in known):
+        raise PayloadError(f"the samples payload holds tensors of no sample: {astray}")
     return batch
 
 
-def _read_sample(index: int, entry: JsonObject, tensors: dict[str, NDArray[Any]], given: JsonObject) -> Sample:
-    arrays: dict[str, Any] = {}
-    for field in TENSOR_FIELDS:
-        if field.name in entry["nulls"]:
-            arrays[field.name] = None
+def _read_sample(
+    index: int,
+    entry: JsonObject,
+    tensors: dict[str, NDArray[Any]],
+    given: JsonObject,
+    fields: Sequence[WireField],
+) -> Sample:
+    arrays: dict[str, NDArray[Any]] = {}
+    channels: dict[str, NDArray[Any]] = {}
+    for field in fields:
+        name = f"{field.name}.{index}"
+        if field.name in entry["nulls"] or (field.is_left_out_when_null and name not in tensors):
             continue
-        array = tensors.pop(f"{field.name}.{index}")
+        array = tensors.pop(name)
         if array.dtype != field.dtype:
-            raise PayloadError(f"{field.name}.{index} must be {field.dtype}, got {array.dtype}")
-        arrays[field.name] = array
+            raise PayloadError(f"{name} must be {field.dtype}, got {array.dtype}")
+        (channels if field.is_of_channel else arrays)[field.name] = array
     return Sample(
-        **arrays,
+        **arrays,  # pyright: ignore[reportArgumentType] - of the dtypes that were compared
+        tensors=channels,
         response=entry["response"],
         status=SampleStatus(entry["status"]),
         weight_versions=tuple(entry["weight_versions"]),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from turnkeeper import __version__
+from turnkeeper.channels import CHANNELS
 from turnkeeper.config.credentials import HIDDEN, hide_userinfo
 from turnkeeper.config.option import OPTIONS, Option
 from turnkeeper.config.resolve import ResolvedConfig
@@ -63,6 +64,5 @@ def _show(option: Option, value: Any) -> str:
 
 
 def _describe_replay(config: ResolvedConfig) -> str:
-    routing = config.routing
-    kinds = {"experts": routing.use_rollout_routing_replay, "indexer": routing.use_rollout_indexer_replay}
-    return "+".join(kind for kind, is_on in kinds.items() if is_on) or "off"
+    options = config.routing.model_dump()
+    return "+".join(channel.label for channel in CHANNELS.values() if channel.is_on(options)) or "off"

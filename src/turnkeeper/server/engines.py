@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from turnkeeper.channels import CHANNELS, Capture, CaptureSettings
 from turnkeeper.config.checkpoint import read_checkpoint
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.tokens import freeze_ids
@@ -23,7 +24,6 @@ from turnkeeper.generation import RunnerOptions
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.modelconfig import find_embedding_rows
 from turnkeeper.rendering import Checkpoint, Renderer, Tokenizer
-from turnkeeper.routing import RoutingShape, read_routing_shape
 
 logger = logging.getLogger("turnkeeper")
 
@@ -86,8 +86,8 @@ async def check_routes(config: ResolvedConfig, client: EngineClient) -> tuple[Ro
     Raises:
         ConfigError: the checkpoint does not say how the model routes.
     """
-    wants_rows = config.routing.use_rollout_routing_replay
-    requirements = build_requirements(config, load_checkpoint(config).config if wants_rows else {})
+    has_checkpoint = config.model.hf_checkpoint is not None
+    requirements = build_requirements(config, load_checkpoint(config).config if has_checkpoint else {})
     checks = [check_engine(config, client, requirements, url) for url in config.engine.backend_url]
     return tuple(await asyncio.gather(*checks))
 
@@ -112,9 +112,7 @@ def build_requirements(config: ResolvedConfig, checkpoint_config: JsonObject) ->
     """
     return RouteRequirements(
         prompt_ids=freeze_ids(range(1, 9)),
-        shape=_read_shape(config, checkpoint_config),
-        use_addition_r3=config.use_addition_r3,
-        wants_indexer=config.routing.use_rollout_indexer_replay,
+        captures=open_captures(config, checkpoint_config),
         on_bad_rows=config.routing.on_bad_rows,
         lora_name=config.engine.lora_name,
     )
@@ -155,29 +153,28 @@ def build_runner_options(config: ResolvedConfig, renderer: Renderer, checkpoint_
         abort_grace_s=config.timeouts.abort_grace_s,
         gate_timeout_s=config.timeouts.gate_timeout_s,
         max_attempts=config.engine.abort_attempts + 1,
-        shape=_read_shape(config, checkpoint_config),
-        on_bad_rows=config.routing.on_bad_rows,
-        rows_kept=config.routing.r3_rows,
-        on_recomputed=config.routing.r3_recomputed,
+        captures=open_captures(config, checkpoint_config),
         stop_token_ids=renderer.stop_token_ids,
         vocabulary_size=find_vocabulary_size(checkpoint_config, renderer.tokenizer),
         cache_salt_by_version=config.engine.cache_salt_by_version,
     )
 
 
-def _read_shape(config: ResolvedConfig, checkpoint_config: JsonObject) -> RoutingShape | None:
-    if not config.routing.use_rollout_routing_replay:
-        return None
-    model = config.model
-    shape = read_routing_shape(
-        checkpoint_config, layers=model.num_layers, topk=model.moe_router_topk, experts=model.num_experts
-    )
-    if shape is None:
-        raise ConfigError(
-            "--use-rollout-routing-replay needs a mixture of experts, and config.json describes none",
-            hint="--num-layers, --moe-router-topk and --num-experts say what config.json does not",
-        )
-    return shape
+def open_captures(config: ResolvedConfig, checkpoint_config: JsonObject) -> tuple[Capture, ...]:
+    """Make the captures of the side channels that the options ask for.
+
+    Raises:
+        ConfigError: the checkpoint does not say what a channel has to know of the model.
+    """
+    options = {**config.model.model_dump(), **config.routing.model_dump()}
+    settings = CaptureSettings(options=options, use_increments=config.use_addition_r3, checkpoint=checkpoint_config)
+    return CHANNELS.open(settings)
+
+
+def list_masked_marks(config: ResolvedConfig) -> frozenset[str]:
+    """List the marks of turns that the options want masked in samples."""
+    options = config.routing.model_dump()
+    return frozenset(mark for channel in CHANNELS.values() for mark in channel.list_masked_marks(options))
 
 
 def find_vocabulary_size(checkpoint_config: JsonObject, tokenizer: Tokenizer) -> int:

@@ -9,6 +9,7 @@ from turnkeeper.matching import Matcher, ReplyRules, load_matcher
 from turnkeeper.passthrough import parse_open_route
 from turnkeeper.rendering import Checkpoint, Renderer, build_renderer
 from turnkeeper.samples import CollectOptions, load_hooks
+from turnkeeper.server.engines import list_masked_marks
 
 CLIENTS_THINKING_TAGS = ("<think>", "</think>")
 """The tags in which clients put reasoning into the content where the family has no tags of its own, as gpt-oss."""
@@ -65,6 +66,6 @@ def build_collect_options(config: ResolvedConfig) -> CollectOptions:
     history = config.history
     return CollectOptions(
         hooks=load_hooks(history.session_sample_picker_path, history.session_sample_postprocessor_path),
-        on_recomputed=config.routing.r3_recomputed,
+        masked_marks=list_masked_marks(config),
         past_truncation=history.sample_past_truncation,
     )

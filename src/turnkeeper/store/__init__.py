@@ -8,7 +8,7 @@ from turnkeeper.choices import Durability, StoredState
 from turnkeeper.store.codec import SessionDecoder, SessionEncoder, StoredEvent
 from turnkeeper.store.folder import StoreManifest
 from turnkeeper.store.opening import SessionOpening
-from turnkeeper.store.payload import Channel, PayloadPlace
+from turnkeeper.store.payload import PayloadPlace
 from turnkeeper.store.reading import (
     ListedSession,
     LoadedSession,
@@ -22,7 +22,6 @@ from turnkeeper.store.retention import RetentionRules, choose_removals
 from turnkeeper.store.slot import SessionStore, StoredSession, StoreRules
 
 __all__ = [
-    "Channel",
     "Durability",
     "ListedSession",
     "LoadedSession",

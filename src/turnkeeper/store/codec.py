@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from turnkeeper.channels import ItemRun
 from turnkeeper.core.event import Event
 from turnkeeper.errors import StoreRecordError, StoreVersionError
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.routing import RoutingRows
 from turnkeeper.store.opening import SessionOpening
 from turnkeeper.store.packing import pack, unpack
-from turnkeeper.store.payload import Channel, Payload, compute_checksum
+from turnkeeper.store.payload import Payload, compute_checksum
 from turnkeeper.store.schema import EVENT_NAMES, EVENTS, VERSION
 
 _HEAD = Struct("<BQ")
@@ -30,7 +30,7 @@ _HEAD = Struct("<BQ")
 StoredEvent: TypeAlias = Event | SessionOpening
 """An event of a session as the store has it: the first one is its opening with all that belongs to it."""
 
-FindPayload: TypeAlias = Callable[[int], NDArray[Any] | RoutingRows | None]
+FindPayload: TypeAlias = Callable[[int], ItemRun | None]
 """Gives a payload of the record that is being read, by its number; None where it is lost."""
 
 
@@ -161,7 +161,7 @@ class _Outgoing:
             self.new.append(value)
         return number
 
-    def add_payload(self, channel: Channel, array: NDArray[Any]) -> int:
+    def add_payload(self, channel: str, array: NDArray[Any]) -> int:
         self.payloads.append(Payload(channel=channel, array=array))
         return len(self.payloads) - 1
 
@@ -174,5 +174,5 @@ class _Incoming:
     def get_shared(self, number: int) -> JsonObject:
         return self.shared[number]
 
-    def get_payload(self, number: int) -> NDArray[Any] | RoutingRows | None:
+    def get_payload(self, number: int) -> ItemRun | None:
         return self.find_payload(number)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,12 @@ from xxhash import xxh3_64_intdigest
 from turnkeeper.store.packing import pack, unpack
 
 
-class Channel(StrEnum):
-    """What a payload holds."""
-
-    ROUTED_EXPERTS = "routed_experts"
-    """The turn's patch of routing rows: [rows, layers, topk], uint8 or uint16."""
-    INDEXER_TOPK = "indexer_topk"
-    """The turn's rows of the sparse-attention indexer: [rows, layers, topk], int32."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Payload:
     """An array that is to be stored."""
 
-    channel: Channel
+    channel: str
+    """The name of a run of a side channel, such as ``routed_experts``."""
     array: NDArray[Any]
 
     @property
@@ -69,7 +60,7 @@ def place_payloads(payloads: Sequence[Payload], offset: int) -> tuple[PayloadPla
         data = payload.data
         places.append(
             PayloadPlace(
-                channel=str(payload.channel),
+                channel=payload.channel,
                 offset=offset,
                 size_bytes=len(data),
                 dtype=payload.array.dtype.newbyteorder("<").str,

@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, Engine, and_, case, literal, or_, select
 
+from turnkeeper.channels import ItemRun
 from turnkeeper.choices import StoredState
 from turnkeeper.core.event import Event, TurnCommitted
 from turnkeeper.errors import SessionNotFoundError, StoreRecordError
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.routing import RoutingRows
 from turnkeeper.store.codec import SessionDecoder
 from turnkeeper.store.opening import SessionOpening
-from turnkeeper.store.payload import Channel, PayloadPlace, unpack_places
-from turnkeeper.store.rowfile import RowFiles, StoredRows
+from turnkeeper.store.payload import PayloadPlace, unpack_places
+from turnkeeper.store.rowfile import RowFiles, StoredItems
 from turnkeeper.store.tables import EVENTS, RECEIPTS, SESSIONS
 from turnkeeper.store.tail import Tail
 
@@ -313,13 +312,13 @@ class _Loading:
         self._advance(event.at, record, event if isinstance(event, TurnCommitted) else None, places)
         return event
 
-    def _find_payload(self, place: PayloadPlace) -> NDArray[Any] | RoutingRows | None:
+    def _find_payload(self, place: PayloadPlace) -> ItemRun | None:
         """The payload at a place; None, with a note, where it is lost."""
         if self._rows is RowReading.LEAVE_OUT:
             return None
         try:
             if self._rows is RowReading.READ:
-                return self._files.read(self._line.id, place)
+                return ItemRun(self._files.read(self._line.id, place))
             if self._file_bytes < place.stop:
                 raise StoreRecordError(
                     f"{place.channel} at {place.offset}: the row file ends at {self._file_bytes}, before {place.stop}"
@@ -327,10 +326,8 @@ class _Loading:
         except StoreRecordError as error:
             self._lost.append(error.message)
             return None
-        if place.channel == Channel.ROUTED_EXPERTS:
-            stored = StoredRows(file=self._file, place=place)
-            return RoutingRows.stored(stored, shape=place.shape, dtype=np.dtype(place.dtype))
-        return place.read(self._files.map(self._line.id)[place.offset : place.stop])
+        stored = StoredItems(file=self._file, place=place)
+        return ItemRun.stored(stored, shape=place.shape, dtype=np.dtype(place.dtype))
 
     def _advance(
         self, at: float, record: bytes, turn: TurnCommitted | None = None, places: Sequence[PayloadPlace] = ()

@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from turnkeeper.errors import StoreRecordError
@@ -51,16 +50,16 @@ class RowFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRows:
-    """The routing rows of one turn in their file; called with a row's number, it reads the rows from there on."""
+class StoredItems:
+    """A run of one turn's items in its file; called with an item's number, it reads the items from there on."""
 
     file: RowFile
     place: PayloadPlace
 
-    def __call__(self, start: int, out_RLK: NDArray[np.unsignedinteger], /) -> None:
-        """Fill an array with the rows from ``start`` on."""
-        row_bytes = self.place.size_bytes // max(1, self.place.shape[0])
-        self.file.read_into(out_RLK.data.cast("B"), self.place.offset + start * row_bytes)
+    def __call__(self, start: int, out: NDArray[Any], /) -> None:
+        """Fill an array with the items from ``start`` on."""
+        item_bytes = self.place.size_bytes // max(1, self.place.shape[0])
+        self.file.read_into(out.data.cast("B"), self.place.offset + start * item_bytes)
 
 
 class RowFiles:

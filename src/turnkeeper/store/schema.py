@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from turnkeeper.channels import CHANNELS, ItemRun, Items
 from turnkeeper.choices import OnRewrittenCalls, OnToolsChange, OnTruncated
 from turnkeeper.core.accounting import DropReason
 from turnkeeper.core.cause import Cause, Explanation
@@ -30,9 +31,7 @@ from turnkeeper.core.turn import (
 )
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.matching import Difference, DifferenceKind, ReplyRules, Rewrite, RewriteKind
-from turnkeeper.routing import RoutingRows
 from turnkeeper.store.opening import SessionOpening
-from turnkeeper.store.payload import Channel
 
 VERSION = 1
 """The version of the schema, which each record begins with."""
@@ -45,7 +44,7 @@ class Outgoing(Protocol):
         """Number a value that a session stores once."""
         ...
 
-    def add_payload(self, channel: Channel, array: NDArray[Any], /) -> int:
+    def add_payload(self, channel: str, array: NDArray[Any], /) -> int:
         """Number an array that is stored beside the record."""
         ...
 
@@ -57,7 +56,7 @@ class Incoming(Protocol):
         """The shared value of that number."""
         ...
 
-    def get_payload(self, number: int, /) -> NDArray[Any] | RoutingRows | None:
+    def get_payload(self, number: int, /) -> ItemRun | None:
         """The payload of that number, in memory or as stored rows; None where it is lost."""
         ...
 
@@ -89,11 +88,13 @@ class SchemaField:
     """The value that is left out of a record, and that a record without the field means. Never a float, since -0.0
     equals 0.0."""
     key: str = ""
+    is_spread: bool = False
+    """True where the field has several keys in a record: its kind writes them, and reads them out of the record."""
 
     @property
     def stored_as(self) -> str:
-        """Its key in a record."""
-        return self.key or self.name
+        """Its key in a record; empty where it has several."""
+        return "" if self.is_spread else self.key or self.name
 
 
 class Schema:
@@ -112,6 +113,10 @@ class Schema:
             found = getattr(value, name)
             if type(found) is type(default) and found == default:
                 continue
+            if not key:
+                assert kind is not None
+                written.update(kind.write(found, out))
+                continue
             written[key] = found if kind is None or found is None else kind.write(found, out)
         return written
 
@@ -123,7 +128,10 @@ class Schema:
         """
         fields: dict[str, Any] = {}
         for name, key, kind, default in self._rows:
-            if key in written or default is REQUIRED:
+            if not key:
+                assert kind is not None
+                fields[name] = kind.read(written, source)
+            elif key in written or default is REQUIRED:
                 found = written[key]
                 fields[name] = found if kind is None or found is None else kind.read(found, source)
             else:
@@ -173,9 +181,29 @@ def _read_tops(written: Sequence[NDArray[Any]], _: Incoming) -> TopLogprobs:
     return tuple(tuple(next(pairs) for _ in range(count)) for count in counts)
 
 
-def _read_rows(number: int, source: Incoming) -> RoutingRows | None:
-    found = source.get_payload(number)
-    return RoutingRows(experts_RLK=found) if isinstance(found, np.ndarray) else found
+def _write_channels(channels: Mapping[str, Items], out: Outgoing) -> dict[str, Any]:
+    """Each channel under its own key, by the number of its run, or by the numbers of its runs."""
+    written: dict[str, Any] = {}
+    for name, channel in CHANNELS.items():
+        if name in channels:
+            runs = zip(channel.stored_runs, channels[name].runs, strict=True)
+            numbers = [out.add_payload(stored_as, run.array) for stored_as, run in runs]
+            written[channel.stored_as] = numbers[0] if len(numbers) == 1 else numbers
+    return written
+
+
+def _read_channels(written: Mapping[str, Any], source: Incoming) -> dict[str, Items]:
+    """Items whose runs are lost in part are left out."""
+    found: dict[str, Items] = {}
+    for name, channel in CHANNELS.items():
+        numbers = written.get(channel.stored_as)
+        if numbers is None:
+            continue
+        runs = [source.get_payload(number) for number in ([numbers] if isinstance(numbers, int) else numbers)]
+        kept = [run for run in runs if run is not None]
+        if len(kept) == len(runs):
+            found[name] = channel.restore(kept)
+    return found
 
 
 TUPLE = Kind(lambda value, _: list(value), lambda written, _: tuple(written))
@@ -184,11 +212,8 @@ BYTES = Kind(lambda value, _: bytes(value), lambda written, _: bytes(written))
 TOPS = Kind(_write_tops, _read_tops)
 SHARED = Kind(lambda value, out: out.share(value), lambda number, source: source.get_shared(number))
 """A value that many turns of a session have, stored once: a tool."""
-ROWS = Kind(lambda rows, out: out.add_payload(Channel.ROUTED_EXPERTS, rows.experts_RLK), _read_rows)
-INDEXER_ROWS = Kind(
-    lambda array, out: out.add_payload(Channel.INDEXER_TOPK, array),
-    lambda number, source: source.get_payload(number),
-)
+CHANNEL_ITEMS = Kind(_write_channels, _read_channels)
+"""What a turn keeps of side channels: arrays beside the record, each channel under its own key."""
 
 REPLY_RULES = Schema(
     ReplyRules,
@@ -251,8 +276,7 @@ COMPLETION = Schema(
     SchemaField("weight_version", None, None),
     SchemaField("top_logprobs", TOPS, None),
     SchemaField("lora_name", None, None),
-    SchemaField("rows", ROWS, None),
-    SchemaField("indexer_rows", INDEXER_ROWS, None),
+    SchemaField("channels", CHANNEL_ITEMS, {}, is_spread=True),
     SchemaField("matched_stop", None, None),
     SchemaField("cached_tokens", None, 0),
     SchemaField("sampled_ids", None, {}),

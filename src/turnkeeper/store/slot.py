@@ -14,12 +14,12 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from turnkeeper.channels import ReadItems
 from turnkeeper.choices import Durability, StoredState
 from turnkeeper.core.event import Event, TurnCommitted
 from turnkeeper.errors import StoreFullError
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject
-from turnkeeper.routing import ReadRows
 from turnkeeper.store.database import DATABASE, SQLITE_VERSION, open_database, open_reader
 from turnkeeper.store.faults import Reach, go_on
 from turnkeeper.store.folder import ROWS, SlotLock, StoreManifest, find_slot, open_manifest
@@ -28,7 +28,7 @@ from turnkeeper.store.opening import SessionOpening
 from turnkeeper.store.payload import PayloadPlace
 from turnkeeper.store.reading import LoadedSession, RowReading, SlotReader, StoredLine
 from turnkeeper.store.retention import RetentionRules, choose_removals
-from turnkeeper.store.rowfile import RowFiles, StoredRows
+from turnkeeper.store.rowfile import RowFiles, StoredItems
 from turnkeeper.store.tail import SessionTail, Tail
 from turnkeeper.store.writer import SlotWriter
 
@@ -71,9 +71,9 @@ class StoredSession:
         """
         return await self._store.submit(AppendEvents(self.tail, [event]))
 
-    def read_rows(self, place: PayloadPlace) -> ReadRows:
-        """What reads the routing rows at a place: given to ``RoutingRows.move``, it frees their memory."""
-        return StoredRows(file=self._file, place=place)
+    def read_run(self, place: PayloadPlace) -> ReadItems:
+        """What reads the items at a place: given to ``ItemRun.move``, it frees their memory."""
+        return StoredItems(file=self._file, place=place)
 
     def note(self, event: Event) -> None:
         """Store an event that nobody waits for, with whatever is stored next; failing, it goes with the next turn."""

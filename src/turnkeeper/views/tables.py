@@ -165,7 +165,7 @@ def _describe_session(loaded: LoadedSession, shown: ShownSession) -> Row:
 
 
 def _describe_turn(turn: Turn, shown: ShownTurn) -> Row:
-    completion = turn.completion
+    completion, rows = turn.completion, turn.completion.channels.get("routed_experts")
     return {
         "turn": turn.id,
         "parent": turn.parent,
@@ -188,7 +188,7 @@ def _describe_turn(turn: Turn, shown: ShownTurn) -> Row:
         "versions": [{"version": span.version, "start": span.start, "stop": span.stop} for span in completion.versions],
         "weight_version": completion.weight_version,
         "lora_name": completion.lora_name,
-        "routing_rows": None if completion.rows is None else len(completion.rows),
+        "routing_rows": None if rows is None else sum(map(len, rows.runs)),
         "messages": _spell(turn.messages),
         "reply": _spell(completion.message),
         "sampling": _spell(dict(turn.request.sampling)),

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from engines.builders import make_request, spell_payload
+from turnkeeper.channels.routing import RowsRequest
 from turnkeeper.engines import EngineClient, GenerateRequest, SglangEngine
 from turnkeeper.engines.engine import LARGE_ROWS
 from turnkeeper.engines.net.large_reply import GIVE_WAY_S, LARGE_BYTES, LargeReplyScheduler
 from turnkeeper.engines.reply import ReplyBody
 from turnkeeper.errors import EngineError, EngineTimeoutError
-from turnkeeper.routing import RowsRequest
 from turnkeeper.testing import MoeShape, ScriptedEngine, ScriptedReply, running
 
 IDS = np.arange(LARGE_BYTES // 5, dtype="<i4") % 128
@@ -205,5 +205,5 @@ async def test_an_engine_call_gives_the_same_generation(client: EngineClient) ->
         assert _is_thread_there()
     assert large.ids.tolist() == small.ids.tolist()
     row = 48 * 8 * 4
-    first, second = (base64.b64decode(spell_payload(each.routed_experts)) for each in (small, large))
+    first, second = (base64.b64decode(spell_payload(each.payloads.get("routed_experts"))) for each in (small, large))
     assert (len(second) - len(first), second[: row * 4000]) == (row, first[: row * 4000])

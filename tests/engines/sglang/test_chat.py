@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.builders import make_request, spell_payload
+from turnkeeper.channels.routing import RowsRequest
 from turnkeeper.core import VersionSpan
 from turnkeeper.engines import EngineState, check_generation
 from turnkeeper.engines.net.client import HttpReply
@@ -31,7 +32,6 @@ from turnkeeper.errors import (
     EngineTimeoutError,
     TurnkeeperError,
 )
-from turnkeeper.routing import RowsRequest
 
 URL = "http://engine/v1/chat/completions"
 
@@ -141,7 +141,7 @@ def test_a_reply_is_translated() -> None:
     assert (found.prompt_tokens, found.completion_tokens, found.cached_tokens) == (5, 2, 3)
     assert (found.weight_version, found.spans) == ("7", (VersionSpan(version="7", start=0, stop=2),))
     assert (found.response_id, found.model, found.url) == ("c-1", "m", URL)
-    assert spell_payload(found.routed_experts) == "A" * 400
+    assert spell_payload(found.payloads.get("routed_experts")) == "A" * 400
     assert found.meta["e2e_latency"] == 1.5
     assert not {"output_token_logprobs", "routed_experts"} & set(found.meta)
 
@@ -150,7 +150,12 @@ def test_absent_members_are_none_and_nothing_is_guessed() -> None:
     names = ("prompt_tokens", "completion_tokens", "cached_tokens", "weight_version")
     found = parse_chat_reply(reply(**dict.fromkeys(names, "absent")), URL)
     assert (found.prompt_tokens, found.completion_tokens, found.weight_version) == (None, None, None)
-    assert (found.cached_tokens, found.spans, found.routed_experts, found.num_retractions) == (0, None, None, 0)
+    assert (found.cached_tokens, found.spans, found.payloads.get("routed_experts"), found.num_retractions) == (
+        0,
+        None,
+        None,
+        0,
+    )
 
 
 CALL = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a":  1.0}'}}
@@ -428,5 +433,5 @@ ODD = ["AAAA", "no base64!", [[1]], {}, 7, True, "A" * 400, "!" * 400]
 def test_payloads_that_were_not_asked_for_are_ignored_whatever_they_are(odd: object) -> None:
     raw = reply(routed_experts=odd, indexer_topk=odd, indexer_topk_num_layers=odd)
     found = parse_chat_reply(raw, URL, make_request())
-    assert (found.routed_experts, found.indexer_topk) == (None, None)
+    assert found.payloads == {}
     check_generation(found, make_request())

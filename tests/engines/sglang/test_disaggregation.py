@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from channelkit import require
 from engines.builders import make_request
+from turnkeeper.channels.routing import RoutingShape, RowsRequest, take_patch
 from turnkeeper.choices import EngineKind, EngineWire
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.engines import Engine, EngineClient, Generation
 from turnkeeper.engines.sglang.disaggregation import AutoSglangEngine
 from turnkeeper.fleet import connect_engines
 from turnkeeper.fleet.check_result import RouteState
-from turnkeeper.fleet.route_check import RouteRequirements, RouteStatus, check_route
-from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
+from turnkeeper.fleet.route_check import RouteStatus, check_route
 from turnkeeper.testing import MoeShape, ScriptedEngine, ScriptedPair, ScriptedReply, running
 from turnkeeper.testing.pair import ScriptedWorker
 
@@ -53,7 +54,7 @@ def connect(url: str, client: EngineClient, wire: EngineWire | None = None) -> E
 
 
 async def check(client: EngineClient, url: str, wire: EngineWire | None = None) -> RouteStatus:
-    question = RouteRequirements(prompt_ids=freeze_ids(range(1, 9)), shape=SHAPE)
+    question = require(freeze_ids(range(1, 9)), shape=SHAPE)
     return await check_route(url, client, question, connect=lambda each: connect(each, client, wire))
 
 
@@ -112,7 +113,11 @@ async def generate(url: str, client: EngineClient, start: int | None) -> tuple[G
     found = await connect(url, client).generate(make_request(rows=asked))
     count = len(make_request().prompt_ids)
     patch = take_patch(
-        found.routed_experts, request=asked, shape=SHAPE, prompt_tokens=count, completion_tokens=len(found.ids)
+        found.payloads.get("routed_experts"),
+        request=asked,
+        shape=SHAPE,
+        prompt_tokens=count,
+        completion_tokens=len(found.ids),
     )
     return found, patch.rows.experts_RLK
 

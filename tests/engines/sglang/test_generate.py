@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from engines.builders import make_request, spell_payload
+from turnkeeper.channels.routing import RowsRequest
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.engines import EngineClient, GenerateRequest, SglangGenerateEngine
 from turnkeeper.engines.sglang.generate import StreamedReply, render_generate_body
 from turnkeeper.errors import ContextLengthError, EngineError, EngineProtocolError, EngineRefusedError, TurnkeeperError
-from turnkeeper.routing import RowsRequest
 from turnkeeper.testing import MoeShape, Phase, ScriptedEngine, ScriptedReply, running
 
 
@@ -109,7 +109,7 @@ async def test_a_streamed_reply_is_the_unstreamed_one(client: EngineClient, is_i
     assert len(seen) == -(-count // 3)
     assert (streamed.message, streamed.message["content"]) == (whole.message, text)
     assert streamed.logprobs.tolist() == whole.logprobs.tolist()
-    assert spell_payload(streamed.routed_experts) == spell_payload(whole.routed_experts)
+    assert spell_payload(streamed.payloads.get("routed_experts")) == spell_payload(whole.payloads.get("routed_experts"))
     assert (streamed.finish_reason, streamed.completion_tokens) == (whole.finish_reason, count)
 
 

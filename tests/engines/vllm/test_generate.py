@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from engines.builders import make_request
+from turnkeeper.channels.routing import RoutingShape, RowsRequest, take_patch
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.engines import EngineClient, EngineState, GenerateRequest, VllmEngine
 from turnkeeper.engines.vllm.generate import fit_salt, render_completions_body, render_generate_body
 from turnkeeper.errors import ContextLengthError, EngineError, EngineRefusedError
-from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
 from turnkeeper.testing import MoeShape, ScriptedReply, ScriptedVllm, running, unreachable_url
 from turnkeeper.testing.script import scripted_rows
 
@@ -145,7 +145,7 @@ async def test_a_stream_has_the_rows_and_the_counts_of_the_plain_reply(client: E
         streamed = await wire.generate(make_request(rows=ROWS), on_ids=lambda ids: seen.extend(ids.tolist()))
         plain = await wire.generate(make_request(rows=ROWS))
     assert seen == list(range(20, 27))
-    assert streamed.routed_experts == plain.routed_experts is not None
+    assert streamed.payloads.get("routed_experts") == plain.payloads.get("routed_experts") is not None
     assert streamed.logprobs.tolist() == plain.logprobs.tolist()
     assert (streamed.prompt_tokens, streamed.completion_tokens, streamed.spans) == (5, 7, plain.spans)
     assert streamed.message["content"] == "parsed 7"
@@ -155,7 +155,7 @@ async def test_rows_describe_themselves_and_start_where_asked(client: EngineClie
     async with running(ScriptedVllm([ScriptedReply(ids=[20, 21, 2])], moe=MoeShape())) as url:
         found = await VllmEngine(url, client, parse).generate(make_request(rows=ROWS))
     patch = take_patch(
-        found.routed_experts,
+        found.payloads.get("routed_experts"),
         request=ROWS,
         shape=RoutingShape(layers=2, topk=2, experts=8),
         prompt_tokens=5,
@@ -187,7 +187,7 @@ async def test_completions_with_rows_are_not_streamed_since_their_streams_have_n
     async with running(engine) as url:
         wire = VllmEngine(url, client, parse)
         found = await wire.generate(make_request(rows=ROWS), on_ids=lambda ids: seen.extend(ids.tolist()))
-    assert found.routed_experts is not None
+    assert found.payloads.get("routed_experts") is not None
     assert not seen
 
 

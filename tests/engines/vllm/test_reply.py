@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from engines.builders import make_request
+from turnkeeper.channels.routing import RoutingShape, RowsRequest, take_patch
 from turnkeeper.core import VersionSpan
 from turnkeeper.core.tokens import TokenIds
 from turnkeeper.engines import GenerateRequest, Generation, check_generation
@@ -27,7 +28,6 @@ from turnkeeper.errors import (
     EngineRefusedError,
     TurnkeeperError,
 )
-from turnkeeper.routing import RoutingShape, RowsRequest, take_patch
 
 URL = "http://vllm"
 RECORDED: dict[str, Any] = json.loads(
@@ -94,7 +94,7 @@ def test_the_ids_and_logprobs_of_all_ways_to_ask_are_the_same() -> None:
 
 @pytest.mark.parametrize("name", ["generate_rows_from", "completions_rows_from"])
 def test_recorded_rows_begin_where_asked(name: str) -> None:
-    whole, part = read("generate_length").routed_experts, read(name).routed_experts
+    whole, part = read("generate_length").payloads.get("routed_experts"), read(name).payloads.get("routed_experts")
     sizes = {"shape": SHAPE, "prompt_tokens": len(PROMPT), "completion_tokens": 4}
     all_rows = take_patch(whole, request=RowsRequest(start_len=None, held_rows=0), **sizes).rows
     start = len(PROMPT) - 2
@@ -108,7 +108,10 @@ def test_recorded_rows_begin_where_asked(name: str) -> None:
 def test_streamed_aborted_and_retracted_replies_have_all_their_rows(name: str, count: int) -> None:
     request = RowsRequest(start_len=None, held_rows=0)
     sizes = {"prompt_tokens": len(PROMPT), "completion_tokens": count}
-    assert len(take_patch(read(name).routed_experts, request=request, shape=SHAPE, **sizes).rows) == 18 + count - 1
+    assert (
+        len(take_patch(read(name).payloads.get("routed_experts"), request=request, shape=SHAPE, **sizes).rows)
+        == 18 + count - 1
+    )
 
 
 def test_a_reply_across_an_update_says_which_weights_sampled_what() -> None:

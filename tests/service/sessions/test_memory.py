@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from servicekit import FakeEngine, Kit, assistant, build_kit, user
+from turnkeeper.channels.routing import RoutingRows, encode_rows
 from turnkeeper.engines import GenerateRequest, Generation
 from turnkeeper.errors import CapacityError
-from turnkeeper.routing import RoutingRows, encode_rows
 from turnkeeper.samples import decode_samples
 from turnkeeper.service.sessions.footprint import SESSION_BYTES, Part
-from turnkeeper.service.sessions.spill import write_rows
+from turnkeeper.service.sessions.spill import write_runs
 
 CONFIG = {"num_hidden_layers": 4, "num_experts_per_tok": 2, "num_experts": 8}
 
@@ -32,10 +32,9 @@ class RoutingEngine(FakeEngine):
 
     async def generate(self, request: GenerateRequest, *, on_ids: object = None) -> Generation:
         generation = await super().generate(request, on_ids=on_ids)
-        assert request.rows is not None
         stop = len(request.prompt_ids) + len(generation.ids) - 1
-        rows = build_rows(request.rows.payload_start, stop)
-        return replace(generation, routed_experts=encode_rows(rows).encode())
+        rows = build_rows(request.asked["routed_experts"].payload_start, stop)
+        return replace(generation, payloads={"routed_experts": encode_rows(rows).encode()})
 
 
 def build_rows(start: int, stop: int) -> RoutingRows:
@@ -110,7 +109,7 @@ async def test_a_folder_that_cannot_be_written_changes_nothing(tmp_path: Path) -
 def test_rows_of_several_shapes_share_a_file(tmp_path: Path) -> None:
     wide = RoutingRows(experts_RLK=np.arange(12, dtype=np.uint16).reshape(2, 3, 2))
     pieces = [build_rows(0, 3), wide, build_rows(3, 3), build_rows(3, 9)]
-    places = write_rows(pieces, str(tmp_path))
+    places = write_runs(pieces, str(tmp_path))
     stored = [
         RoutingRows.stored(read, shape=each.shape, dtype=each.dtype) for read, each in zip(places, pieces, strict=True)
     ]
@@ -121,7 +120,7 @@ def test_rows_of_several_shapes_share_a_file(tmp_path: Path) -> None:
 
 def test_a_file_that_ends_early_is_an_error() -> None:
     rows = build_rows(0, 3)
-    (read,) = write_rows([rows], None)
+    (read,) = write_runs([rows], None)
     longer = RoutingRows.stored(read, shape=(4, *rows.shape[1:]), dtype=rows.dtype)
     with pytest.raises(OSError, match="bytes before"):
         _ = longer.experts_RLK

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from channelkit import rows_of_turn
 from service.sessions.test_memory import CONFIG, RoutingEngine
 from servicekit import Kit, assistant, build_kit, user
 from storekit import FINGERPRINT, SECRET
@@ -245,14 +246,14 @@ async def test_stored_rows_are_not_in_memory_and_samples_hold_them(tmp_path: Pat
         await kit.say(session_id, [user("a")], "first")
         await kit.say(session_id, [user("a"), assistant("first"), user("b")], "second")
         turns = kit.look(session_id).forest.turns
-        assert [turn.completion.rows.in_memory for turn in turns] == [False, False]
+        assert [rows_of_turn(turn.completion).in_memory for turn in turns] == [False, False]
         entry = kit.find_entry(session_id)
         assert entry.held[Part.ROWS] == 0
         assert dict(entry.held) == dict(measure_session(entry))
         payload = await collect(kit, session_id)
     async with serving(tmp_path, engine=RoutingEngine(), **options) as kit:
         assert await collect(kit, session_id) == payload
-        assert [turn.completion.rows.in_memory for turn in kit.look(session_id).forest.turns] == [False, False]
+        assert [rows_of_turn(turn.completion).in_memory for turn in kit.look(session_id).forest.turns] == [False, False]
     rows = decode_samples(payload).samples[0].rollout_routed_experts
     assert np.any(rows)
 

@@ -8,7 +8,9 @@ import numpy as np
 import pybase64
 import pytest
 
+from channelkit import INDEXER, indexer_of_turn
 from servicekit import Kit, assistant, build_kit, user
+from turnkeeper.channels.indexer import IndexerPayload
 from turnkeeper.core import Session
 from turnkeeper.samples import decode_samples
 from turnkeeper.service.sessions.footprint import Part, measure_session
@@ -29,7 +31,8 @@ async def talk(kit: Kit, session_id: str, turns: int, *, salts: dict[int, int] |
         payload[0] += (salts or {}).get(number, 0)
         payloads.append(payload)
         text = pybase64.b64encode(payload.tobytes())
-        kit.engine.answer(text=reply, indexer_topk=text, indexer_layers=LAYERS)
+        found = IndexerPayload(rows=text, layers=LAYERS)
+        kit.engine.answer(text=reply, payloads={INDEXER: found})
         await turn.read()
         messages = [*messages, assistant(reply), user("go on")]
     return payloads
@@ -37,7 +40,7 @@ async def talk(kit: Kit, session_id: str, turns: int, *, salts: dict[int, int] |
 
 def count_bytes(session: Session) -> int:
     """What the arrays of the turns take, with whatever they are views of."""
-    arrays = [turn.completion.indexer_rows for turn in session.forest.turns]
+    arrays = [indexer_of_turn(turn.completion) for turn in session.forest.turns]
     return sum(
         max(array.nbytes, 0 if array.base is None else array.base.nbytes) for array in arrays if array is not None
     )
@@ -51,7 +54,7 @@ async def test_each_row_is_held_once(turns: int) -> None:
     session = kit.look(session_id)
     assert count_bytes(session) == (session.forest.turns[-1].path_tokens - 1) * ROW_BYTES == payloads[-1].nbytes
     entry = kit.find_entry(session_id)
-    assert entry.held[Part.TURNS] == measure_session(entry)[Part.TURNS]
+    assert entry.held[Part.ROWS] == measure_session(entry)[Part.ROWS] == payloads[-1].nbytes
     (sample,) = decode_samples((await kit.service.collect(session_id)).to_bytes()).samples
     assert sample.rollout_indexer_topk is not None
     assert sample.rollout_indexer_topk.tobytes() == payloads[-1].tobytes()
@@ -61,7 +64,7 @@ async def test_a_payload_with_another_row_in_place_of_one_held_is_kept_whole() -
     kit = build_kit(use_rollout_indexer_replay=True)
     session_id = kit.create()
     payloads = await talk(kit, session_id, 4, salts={2: 9, 3: 9})
-    kept = [turn.completion.indexer_rows for turn in kit.look(session_id).forest.turns]
+    kept = [indexer_of_turn(turn.completion) for turn in kit.look(session_id).forest.turns]
     sizes = [len(payload) for payload in payloads]
     assert [len(rows) for rows in kept if rows is not None] == [
         sizes[0],

@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from turnkeeper.bench.load.text import Corpus, TokenRuler
+from turnkeeper.channels.routing import RoutingShape
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering import Tokenizer
-from turnkeeper.routing import RoutingShape
 
 REPLIES = 64
 """Canned replies of one mock engine; each call gets the next one."""

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import orjson
 
+from turnkeeper.channels import CHANNELS
 from turnkeeper.choices import EngineWire
 from turnkeeper.engines.engine import (
     EngineState,
@@ -53,21 +54,18 @@ OWNED_FIELDS = frozenset(
         "n",
         "logprobs",
         "return_meta_info",
-        "return_routed_experts",
-        "routed_experts_start_len",
-        "return_indexer_topk",
         "no_stop_trim",
         "rid",
         "return_token_ids",
     }
 )
-"""Body fields that turnkeeper sets; a request cannot forward them."""
+"""Body fields that turnkeeper sets, beside those of side channels; a request cannot forward them."""
 
 
 def render_chat_body(request: GenerateRequest) -> bytes:
     """Render the request body."""
     fields = select_fields(request, Wire.CHAT)
-    body: JsonObject = {key: value for key, value in fields.forwarded.items() if key not in OWNED_FIELDS}
+    body: JsonObject = select_forwarded(fields.forwarded)
     body |= fields.format | fields.sampling
     if request.tools:
         body["tools"] = list(request.tools)
@@ -78,20 +76,13 @@ def render_chat_body(request: GenerateRequest) -> bytes:
     if request.cache_salt is not None:
         body["cache_salt"] = request.cache_salt
     body |= {"stream": False, "logprobs": True, "return_meta_info": True, "no_stop_trim": False, "rid": request.rid}
-    body |= render_rows_fields(request) | render_lora_field(request)
+    body |= request.render_asked(Wire.CHAT) | render_lora_field(request)
     return request.render_body("input_ids", body, has_messages=True)
 
 
-def render_rows_fields(request: GenerateRequest) -> JsonObject:
-    """Render the fields that ask for routing and indexer rows; empty when neither is asked for."""
-    fields: JsonObject = {}
-    if request.rows is not None:
-        fields["return_routed_experts"] = True
-        if request.rows.start_len is not None:
-            fields["routed_experts_start_len"] = request.rows.start_len
-    if request.wants_indexer:
-        fields["return_indexer_topk"] = True
-    return fields
+def select_forwarded(fields: Mapping[str, Any]) -> JsonObject:
+    """Return the forwarded fields without those that turnkeeper sets."""
+    return {key: value for key, value in fields.items() if key not in OWNED_FIELDS and key not in CHANNELS.fields}
 
 
 def render_lora_field(request: GenerateRequest) -> JsonObject:
@@ -132,6 +123,7 @@ def parse_chat_reply(body: Body, url: str, request: GenerateRequest | None = Non
         meta,
         url,
         request,
+        Wire.CHAT,
         message=canonicalise_message(expect_object(choice.get("message"), "choices[0].message", url), url),
         finish_reason=choice.get("finish_reason"),
         matched_stop=choice.get("matched_stop"),

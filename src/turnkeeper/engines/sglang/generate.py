@@ -25,12 +25,11 @@ from turnkeeper.engines.offload import offload
 from turnkeeper.engines.refusal import build_status_error
 from turnkeeper.engines.reply import Body, JsonReply, ReplyBody, expect_object, parse_reply
 from turnkeeper.engines.sglang.chat import (
-    OWNED_FIELDS,
     SglangEngine,
     merge_stop_ids,
     render_headers,
     render_lora_field,
-    render_rows_fields,
+    select_forwarded,
 )
 from turnkeeper.engines.wire_fields import WireFields, find_dropped, select_fields
 from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedError, TurnkeeperError
@@ -66,14 +65,14 @@ def render_generate_body(request: GenerateRequest, *, is_stream: bool) -> bytes:
     """Render the request body."""
     fields = select_fields(request, Wire.GENERATE)
     body: JsonObject = {
-        **{name: value for name, value in fields.forwarded.items() if name not in OWNED_FIELDS},
+        **select_forwarded(fields.forwarded),
         **fields.format,
         "sampling_params": render_sampling(request, fields),
         "return_logprob": True,
         "logprob_start_len": -1,
         "stream": is_stream,
         "rid": request.rid,
-        **render_rows_fields(request),
+        **request.render_asked(Wire.GENERATE),
         **render_lora_field(request),
     }
     if request.cache_salt is not None:
@@ -88,7 +87,7 @@ def parse_generate_reply(reply: JsonReply, request: GenerateRequest, url: str, p
         EngineProtocolError: ``meta_info`` is missing, or its ids are not those of ``output_ids``.
     """
     meta = expect_object(reply.value.get("meta_info"), "meta_info", url)
-    bare = build_generation(reply, meta, url, request, message={}, finish_reason=None, matched_stop=None)
+    bare = build_generation(reply, meta, url, request, Wire.GENERATE, message={}, finish_reason=None, matched_stop=None)
     outer = reply.value.get("output_ids")
     if isinstance(outer, list):
         _check_same_ids(read_ids(cast(list[object], outer), url), bare.ids, url)

@@ -71,9 +71,7 @@ def render_sampling(request: GenerateRequest, fields: WireFields) -> JsonObject:
     stop_ids = merge_stop_ids(requested.get("stop_token_ids"), request.stop_token_ids)
     if stop_ids:
         params["stop_token_ids"] = stop_ids
-    if request.rows is not None and request.rows.start_len is not None:
-        params["routed_experts_prompt_start"] = request.rows.start_len
-    return params | {"skip_special_tokens": False}
+    return params | request.render_asked(Wire.VLLM) | {"skip_special_tokens": False}
 
 
 def _render_common(request: GenerateRequest, fields: WireFields, *, is_stream: bool) -> JsonObject:
@@ -148,8 +146,9 @@ class VllmEngine:
         """Generate on the generate route where it is served, else on the completions route."""
         if self._has_generate_route is not False:
             try:
-                body = render_generate_body(request, is_stream=on_ids is not None)
-                found = await self._call(GENERATE_ROUTE, body, request, on_ids)
+                sink = None if request.is_lost_in_streams(GENERATE_ROUTE) else on_ids
+                body = render_generate_body(request, is_stream=sink is not None)
+                found = await self._call(GENERATE_ROUTE, body, request, sink)
             except EngineError as error:
                 if self._has_generate_route or error.facts.get("engine_status") not in _NOT_SERVED:
                     raise
@@ -160,8 +159,8 @@ class VllmEngine:
         return await self._complete(request, on_ids)
 
     async def _complete(self, request: GenerateRequest, on_ids: IdsSink | None) -> Generation:
-        """Generate on the completions route. Its streams have no rows, so a request for rows is not streamed."""
-        sink = on_ids if request.rows is None else None
+        """Generate on the completions route."""
+        sink = None if request.is_lost_in_streams(COMPLETIONS_ROUTE) else on_ids
         model = await self._find_model()
         name, length = str(model.get("id") or ""), _read_length(model)
         body = render_completions_body(request, name, length, is_stream=sink is not None)

@@ -14,15 +14,16 @@ from typing import cast
 
 import numpy as np
 
+from turnkeeper.channels import CHANNELS, PackedIds
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds
 from turnkeeper.engines.engine import ABORT, GenerateRequest, Generation, ParseMessage
-from turnkeeper.engines.meta import read_count, read_ids, read_spans
+from turnkeeper.engines.meta import read_count, read_ids, read_payloads, read_spans
 from turnkeeper.engines.reply import Body, JsonReply, clean_numbers, expect_object, parse_reply
 from turnkeeper.engines.sglang.generate import add_message, build_stream_error
 from turnkeeper.engines.top_logprobs import count_wanted, read_top_logprobs
 from turnkeeper.errors import EngineError, EngineProtocolError
+from turnkeeper.fields import Wire
 from turnkeeper.jsontypes import JsonObject, is_number
-from turnkeeper.routing import PackedIds
 
 CLAMPED_LOGPROB = -9999.0
 """The number that vLLM writes for minus infinity, for NaN, and for a logprob that it does not have."""
@@ -82,7 +83,7 @@ def _build_bare(reply: JsonReply, choice: JsonObject, url: str, request: Generat
         is_cache_counted=cached is not None,
         weight_version=spans[-1].version if spans else None,
         spans=spans,
-        routed_experts=reply.take_payload(choice, "routed_experts") if request.rows is not None else None,
+        payloads=read_payloads(reply, choice, request, Wire.VLLM),
         top_logprobs=read_top_logprobs(
             _find_places(logprobs), tokens=len(cast(list[object], ids)), wanted=count_wanted(request)
         ),
@@ -158,7 +159,7 @@ class StreamedChoice:
         self._top |= {name: value for name, value in reply.value.items() if value is not None and name != "choices"}
         for entry in _read_list(reply.value.get("choices"), "choices", self._url):
             choice = expect_object(entry, "choices[]", self._url)
-            if choice.get("routed_experts") is not None:
+            if any(choice.get(name) is not None for name in CHANNELS.members):
                 self._payloads = reply.payloads
             self._choice |= {name: value for name, value in choice.items() if value is not None}
             logprobs = choice.get("logprobs")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turnkeeper.channels import CHANNELS
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples.assemble import AssembledPath
 from turnkeeper.samples.sample import PrefixCacheInfo, Reward, Sample, SampleStatus, SpecInfo
@@ -51,7 +52,7 @@ class DraftSample:
         """Spell an assembled sample in lists.
 
         Args:
-            assembled: stays as it is; nothing here is shared with it but the routing rows, until they are read.
+            assembled: stays as it is; nothing here is shared with it but tensors of side channels.
             metadata: becomes this sample's own.
         """
         sample = assembled.sample
@@ -69,7 +70,6 @@ class DraftSample:
         self.loss_mask: list[int] | None = sample.loss_mask.tolist()
         self.weight_versions: list[str] = list(sample.weight_versions)
         self.rollout_log_probs: list[float] | None = sample.rollout_log_probs.tolist()
-        self.rollout_indexer_topk: NDArray[np.int32] | None = sample.rollout_indexer_topk
         self.remove_sample: bool = False
         self.teacher_log_probs: list[float] | None = None
         self.opd_reverse_kl: list[float] | None = None
@@ -83,24 +83,22 @@ class DraftSample:
         self.non_generation_time: float = 0.0
         self.spec_info: SpecInfo = SpecInfo(**sample.spec_info.to_dict())
         self.prefix_cache_info: PrefixCacheInfo = PrefixCacheInfo(**sample.prefix_cache_info.to_dict())
-        self._rows = sample.rollout_routed_experts
-        self._wide_rows: NDArray[np.int32] | None = None
+        self._tensors = sample.tensors
 
-    @property
-    def rollout_routed_experts(self) -> NDArray[np.int32] | None:
-        """Shape [T-1, layers, topk], int32, as the reference has it; widened when first read."""
-        if self._wide_rows is None and self._rows is not None:
-            self._wide_rows = self._rows.astype(np.int32)
-        return self._wide_rows
+    def __getattr__(self, name: str) -> Any:
+        """Return the tensor of a side channel in the dtype that the reference has, widened when first read; None where
+        the sample has none."""
+        tensor = next((tensor for tensor in CHANNELS.tensors if tensor.name == name), None)
+        if tensor is None:
+            raise AttributeError(name)
+        stored = self._tensors.get(name)
+        wide = None if stored is None else stored.astype(tensor.dtype, copy=False)
+        setattr(self, name, wide)
+        return wide
 
-    @rollout_routed_experts.setter
-    def rollout_routed_experts(self, rows: NDArray[np.int32] | None) -> None:
-        self._rows = self._wide_rows = rows
-
-    @property
-    def stored_rows(self) -> NDArray[Any] | None:
-        """The rows in whatever dtype they have now."""
-        return self._rows if self._wide_rows is None else self._wide_rows
+    def find_tensor(self, name: str) -> NDArray[Any] | None:
+        """Find the tensor of a side channel in whatever dtype it has now; None where the sample has none."""
+        return self.__dict__[name] if name in self.__dict__ else self._tensors.get(name)
 
     @property
     def effective_response_length(self) -> int:

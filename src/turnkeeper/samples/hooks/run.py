@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from turnkeeper.channels import CHANNELS
 from turnkeeper.errors import AssemblyError, HookError
 from turnkeeper.ids import TurnId
 from turnkeeper.jsontypes import JsonObject, is_object
@@ -148,8 +149,9 @@ def _finish(hook: Hook, draft: Any, assembled: AssembledPath) -> Sample:
         for name in ("tokens", "rollout_log_probs"):
             if not np.array_equal(getattr(draft, name), getattr(origin, name)):
                 raise refuse(f"{name} were changed; a hook may mask, score and describe, not rewrite")
-        if not _has_rows_of(draft, origin):
-            raise refuse("rollout_routed_experts were changed")
+        for tensor in CHANNELS.tensors:
+            if not _has_tensor_of(draft, origin, tensor.name):
+                raise refuse(f"{tensor.name} were changed")
         mask = np.asarray(draft.loss_mask)
         if mask.shape != origin.loss_mask.shape or not np.isin(mask, (0, 1)).all():
             raise refuse(f"loss_mask must be {origin.response_length} entries of 0 or 1")
@@ -162,8 +164,7 @@ def _finish(hook: Hook, draft: Any, assembled: AssembledPath) -> Sample:
             rollout_log_probs=origin.rollout_log_probs,
             response=str(draft.response),
             status=SampleStatus(draft.status.value if isinstance(draft.status, Enum) else draft.status),
-            rollout_routed_experts=origin.rollout_routed_experts,
-            rollout_indexer_topk=origin.rollout_indexer_topk,
+            tensors=origin.tensors,
             weight_versions=tuple(draft.weight_versions),
             prefix_cache_info=origin.prefix_cache_info,
             spec_info=origin.spec_info,
@@ -176,10 +177,10 @@ def _finish(hook: Hook, draft: Any, assembled: AssembledPath) -> Sample:
         raise refuse(str(error)) from error
 
 
-def _has_rows_of(draft: Any, origin: Sample) -> bool:
-    rows: Any = draft.stored_rows if isinstance(draft, DraftSample) else draft.rollout_routed_experts
-    stored: Any = origin.rollout_routed_experts
-    return rows is stored or np.array_equal(rows, stored)
+def _has_tensor_of(draft: Any, origin: Sample, name: str) -> bool:
+    found: Any = draft.find_tensor(name) if isinstance(draft, DraftSample) else getattr(draft, name, None)
+    stored: Any = origin.tensors.get(name)
+    return found is stored or np.array_equal(found, stored)
 
 
 def _say_why_masked(assembled: AssembledPath, position: int) -> str:

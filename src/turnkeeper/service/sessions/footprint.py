@@ -27,12 +27,12 @@ class Part(StrEnum):
     SETTINGS = "settings"
     """The session itself, with the metadata and the pins of whoever created it."""
     TURNS = "turns"
-    """The turns without their routing rows and tools: messages, ids, log-probabilities, what their requests asked for,
-    harness headers and idempotency keys, marks, differences that were accepted."""
+    """The turns without tools and the items of side channels: messages, ids, log-probabilities, what their requests
+    asked for, harness headers and idempotency keys, marks, differences that were accepted."""
     TOOLS = "tools"
     """The definitions of its tools, each of which is held once."""
     ROWS = "rows"
-    """The routing rows of its turns that are in memory; on disk they count apart."""
+    """The items of side channels, such as routing rows, that its turns hold in memory; on disk they count apart."""
     PATHS = "paths"
     """The ids of the paths that are held joined."""
     MISMATCHES = "mismatches"
@@ -96,10 +96,9 @@ def measure_settings(settings: NewSession) -> int:
 
 
 def measure_turn(turn: Turn) -> int:
-    """Measure a turn without its routing rows and tools, in bytes."""
+    """Measure a turn without the items of side channels and its tools, in bytes."""
     completion, request = turn.completion, turn.request
     arrays = turn.prompt.ids.nbytes + completion.ids.nbytes + completion.logprobs.nbytes
-    indexer = completion.indexer_rows.nbytes if completion.indexer_rows is not None else 0
     tops = sum(_PLACE_BYTES + _PAIR_BYTES * len(place) for place in completion.top_logprobs or ())
     # Matchers keep the text of a message that came in parts once more, joined.
     messages = sum(measure_value(message) + _measure_joined(message.get("content")) for message in turn.messages)
@@ -114,13 +113,13 @@ def measure_turn(turn: Turn) -> int:
     )
     rest = sum(measure_value(value) for value in (completion.message, *fields, *said, *names))
     accepted = sum(512 + measure_string(each.stored) + measure_string(each.replayed) for each in turn.accepted)
-    return TURN_BYTES + arrays + indexer + tops + messages + rest + accepted
+    return TURN_BYTES + arrays + tops + messages + rest + accepted
 
 
 def measure_rows(turn: Turn) -> int:
-    """Measure the routing rows of a turn, in bytes; rows that are stored take no memory."""
-    rows = turn.completion.rows
-    return 0 if rows is None or not rows.in_memory else rows.size_bytes
+    """Measure the items that a turn keeps of side channels, in bytes; those that are stored take no memory."""
+    channels = turn.completion.channels.values()
+    return sum(run.size_bytes for items in channels for run in items.runs if run.in_memory)
 
 
 def measure_pending(pending: PendingTurn) -> int:

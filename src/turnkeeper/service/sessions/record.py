@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from turnkeeper.channels import CHANNELS
 from turnkeeper.choices import HistoryKind
 from turnkeeper.core import Session, Turn
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds, join_ids
 from turnkeeper.dialects import DIALECTS
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.routing import encode_rows
 from turnkeeper.samples import OWN_KEY, SessionView, describe_tree, describe_turn
 
 PATHS = {dialect.name: f"/{dialect.path}" for dialect in DIALECTS}
@@ -153,10 +153,8 @@ def _build_request(view: RecordView, *, use_addition_r3: bool) -> JsonObject:
         asked["chat_template_kwargs"] = dict(turn.prompt.chat_template_kwargs)
     if turn.completion.lora_name is not None:
         asked["lora_path"] = turn.completion.lora_name
-    if turn.completion.rows is not None:
-        asked["return_routed_experts"] = True
-    if turn.completion.rows is not None and use_addition_r3:
-        asked["routed_experts_start_len"] = max(0, len(view.parent_ids) - 1)
+    for name, items in turn.completion.channels.items():
+        asked |= CHANNELS[name].show_asked(items, parent_tokens=len(view.parent_ids), use_increments=use_addition_r3)
     return asked
 
 
@@ -179,8 +177,8 @@ def _build_response(turn: Turn, *, with_rows: bool, show_meta: ShowMeta) -> Json
         meta["output_top_logprobs"] = [
             [[logprob, token_id, None] for token_id, logprob in place] for place in completion.top_logprobs
         ]
-    if with_rows and completion.rows is not None:
-        meta["routed_experts"] = encode_rows(completion.rows)
+    for name, items in completion.channels.items() if with_rows else ():
+        meta |= CHANNELS[name].show(items)
     choice: JsonObject = {
         "index": 0,
         "message": completion.message,

@@ -1,7 +1,7 @@
-"""Moves the routing rows of idle sessions to disk, where memory runs short.
+"""Moves what idle sessions keep of side channels to disk, where memory runs short.
 
-Rows are by far the largest part of a session and are only read when samples are collected. They go to one file a
-session, which has no name: it ends with the session, also when the process is killed.
+Routing rows and the like are by far the largest part of a session and are only read when samples are collected. They
+go to one file a session, which has no name: it ends with the session, also when the process is killed.
 """
 
 import asyncio
@@ -10,11 +10,12 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.routing import ReadRows, RoutingRows
+from turnkeeper.channels import ItemRun, ReadItems
 from turnkeeper.service.sessions.entry import SessionEntry
 
 
@@ -57,60 +58,60 @@ class NamelessFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpilledRows:
-    """One run of rows in its file; called with a row's number, it reads the rows from there on."""
+class SpilledItems:
+    """One run of items in its file; called with an item's number, it reads the items from there on."""
 
     file: NamelessFile
     offset: int
-    """Where the first row begins, in bytes."""
-    row_bytes: int
+    """Where the first item begins, in bytes."""
+    item_bytes: int
 
-    def __call__(self, start: int, out_RLK: NDArray[np.unsignedinteger], /) -> None:
-        """Fill an array with the rows from ``start`` on."""
-        self.file.read_into(out_RLK.data.cast("B"), self.offset + start * self.row_bytes)
+    def __call__(self, start: int, out: NDArray[Any], /) -> None:
+        """Fill an array with the items from ``start`` on."""
+        self.file.read_into(out.data.cast("B"), self.offset + start * self.item_bytes)
 
 
-def list_rows(entry: SessionEntry) -> list[RoutingRows]:
-    """List the routing rows of a session that are still in memory."""
+def list_runs(entry: SessionEntry) -> list[ItemRun]:
+    """List the runs of items of a session that are still in memory."""
     turns = entry.session.forest.turns[entry.spilled_turns :]
-    return [turn.completion.rows for turn in turns if turn.completion.rows is not None]
+    return [run for turn in turns for run in turn.completion.channel_runs]
 
 
-def write_rows(rows: Sequence[RoutingRows], directory: str | None) -> list[ReadRows]:
-    """Write rows to a file that has no name.
+def write_runs(runs: Sequence[ItemRun], directory: str | None) -> list[ReadItems]:
+    """Write runs of items to a file that has no name.
 
     Args:
-        rows: what to write; only read.
+        runs: what to write; only read.
         directory: where; None for the system's folder of temporary files.
 
     Returns:
-        What reads each run back, in the order of ``rows``. The file is closed with the last of them.
+        What reads each run back, in the order of ``runs``. The file is closed with the last of them.
 
     Raises:
         OSError: the disk is full or the folder is not there.
     """
     file = NamelessFile(directory)
-    spilled: list[ReadRows] = []
+    spilled: list[ReadItems] = []
     offset = 0
-    for each in rows:
-        if len(each):
-            file.append(np.ascontiguousarray(each.experts_RLK).data.cast("B"))
-        row_bytes = each.size_bytes // max(1, len(each))
-        spilled.append(SpilledRows(file=file, offset=offset, row_bytes=row_bytes))
+    for each in runs:
+        if each.size_bytes:
+            file.append(np.ascontiguousarray(each.array).data.cast("B"))
+        item_bytes = each.size_bytes // max(1, len(each))
+        spilled.append(SpilledItems(file=file, offset=offset, item_bytes=item_bytes))
         offset += each.size_bytes
     return spilled
 
 
 async def spill(entry: SessionEntry, directory: str | None) -> int:
-    """Move a session's rows to disk, and return the number of bytes of memory that this frees.
+    """Move a session's items of side channels to disk, and return the number of bytes of memory that this frees.
 
     Raises:
-        OSError: it cannot be written; the rows stay where they are.
+        OSError: it cannot be written; the items stay where they are.
     """
-    turns, rows = len(entry.session.forest), list_rows(entry)
-    spilled = await asyncio.to_thread(write_rows, rows, directory)
-    for each, read in zip(rows, spilled, strict=True):
+    turns, runs = len(entry.session.forest), list_runs(entry)
+    spilled = await asyncio.to_thread(write_runs, runs, directory)
+    for each, read in zip(runs, spilled, strict=True):
         each.move(read)
-    freed = sum(each.size_bytes for each in rows)
+    freed = sum(each.size_bytes for each in runs)
     entry.note_spilled(turns, freed)
     return freed

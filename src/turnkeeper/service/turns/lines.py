@@ -35,7 +35,6 @@ def log_matched(pending: PendingTurn) -> None:
 def log_rendered(turn: TurnInFlight, plan: GenerationPlan) -> None:
     """Log the prompt of a turn, and what the engine will be asked for."""
     if logger.isEnabledFor(logging.DEBUG):
-        rows = plan.engine_request.rows
         logger.debug(
             LogEvent(
                 "prompt_rendered",
@@ -43,7 +42,7 @@ def log_rendered(turn: TurnInFlight, plan: GenerationPlan) -> None:
                 prompt_tokens=plan.prompt_tokens,
                 added_tokens=len(plan.prompt.ids),
                 trimmed_tokens=plan.prompt.trim,
-                rows_from=None if rows is None else rows.payload_start,
+                **plan.engine_request.tell_asked(),
                 streamed=plan.wants_text,
                 rendering_s=turn.phases.times.rendering_s,
             )

@@ -2,20 +2,18 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from turnkeeper.channels import Asked, Capture, HeldPath, TurnPlan
 from turnkeeper.config.resolve import ResolvedConfig
 from turnkeeper.core.callids import NamedReply
 from turnkeeper.core.pending import PendingTurn
 from turnkeeper.core.session import Session
-from turnkeeper.core.turn import Completion, Prompt
+from turnkeeper.core.turn import Completion, Prompt, TurnRequest
 from turnkeeper.engines import GenerateRequest, PromptText
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject, Message
-from turnkeeper.routing import RoutingRows, RowsRequest, list_pieces, plan_rows
 from turnkeeper.service.turns.budget import Budget, plan_budget
 from turnkeeper.service.turns.prompt import join_prompt
 from turnkeeper.service.turns.request import ResolvedRequest
@@ -27,10 +25,8 @@ class GenerationPlan:
 
     prompt: Prompt
     engine_request: GenerateRequest
-    held_rows: Sequence[RoutingRows] = ()
-    """The stored patches of the parent's path, where the reply's payload will cover them again."""
-    held_indexer: Sequence[NDArray[np.int32]] = ()
-    """The indexer's rows of the parent's path in pieces, which the reply's payload will cover again."""
+    held: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
+    """By side channel, the items of the parent's path that the reply's payload will cover again."""
     wants_text: bool = False
     """True where text is handed on to the client as it is generated."""
     marks: JsonObject = field(default_factory=dict[str, Any])
@@ -68,10 +64,10 @@ def plan_generation(
     limit_tokens: int | None,
     trace: Mapping[str, str],
     prompt_text: PromptText | None = None,
-    is_evaluation: bool = False,
+    captures: Sequence[Capture] = (),
     config: ResolvedConfig,
 ) -> GenerationPlan:
-    """Decide token budget, routing rows and everything else that the engine call needs.
+    """Decide token budget, side channels and everything else that the engine call needs.
 
     Args:
         session: holds the parent's path.
@@ -84,17 +80,16 @@ def plan_generation(
         limit_tokens: the most tokens of prompt and completion together; None for no limit.
         trace: the tracing headers that the engine is sent.
         prompt_text: holds the JSON of the session's last prompt; None where nothing is held.
-        is_evaluation: whether nothing of the session is trained, so that no rows are needed.
-        config: says whether rows are asked for, and how.
+        captures: the side channels that the turn may ask for; none where nothing of its session is trained.
+        config: the options.
 
     Raises:
         ContextLengthError: the prompt leaves no room for a single token.
     """
     request, prompt_ids = resolved.request, join_prompt(pending, prompt)
-    asked = request.sampling.get("max_tokens")
-    budget = plan_budget(prompt_tokens=len(prompt_ids), asked_tokens=asked, limit_tokens=limit_tokens)
-    rows = None if is_evaluation else _plan_rows(pending, prompt, config)
-    wants_indexer = config.routing.use_rollout_indexer_replay and not is_evaluation
+    wanted = request.sampling.get("max_tokens")
+    budget = plan_budget(prompt_tokens=len(prompt_ids), asked_tokens=wanted, limit_tokens=limit_tokens)
+    asked = dict(_plan_channels(captures, pending, prompt, len(prompt_ids), request))
     return GenerationPlan(
         prompt=prompt,
         engine_request=GenerateRequest(
@@ -107,13 +102,11 @@ def plan_generation(
             chat_template_kwargs=prompt.chat_template_kwargs,
             forwarded=request.forwarded,
             lora_name=config.engine.lora_name,
-            rows=rows,
-            wants_indexer=wants_indexer,
+            asked=asked,
             trace=trace,
             prompt_text=prompt_text or PromptText(),
         ),
-        held_rows=() if rows is None or rows.start_len is not None else _list_rows(session, pending),
-        held_indexer=_list_indexer(session, pending) if wants_indexer else (),
+        held=_list_held(session, pending, captures, asked),
         wants_text=request.wants_text and not (request.sampling.get("stop") or request.sampling.get("stop_regex")),
         marks=dict(_list_marks(resolved, budget)),
     )
@@ -134,22 +127,37 @@ def _list_marks(resolved: ResolvedRequest, budget: Budget) -> Iterable[tuple[str
         yield "lowered_max_tokens_from", budget.asked_tokens
 
 
-def _plan_rows(pending: PendingTurn, prompt: Prompt, config: ResolvedConfig) -> RowsRequest | None:
-    if not config.routing.use_rollout_routing_replay:
-        return None
+def _plan_channels(
+    captures: Sequence[Capture], pending: PendingTurn, prompt: Prompt, prompt_tokens: int, request: TurnRequest
+) -> Iterable[tuple[str, Asked]]:
+    if not captures:
+        return
     parent_tokens = len(pending.parent_path_ids)
-    return plan_rows(
+    turn = TurnPlan(
+        prompt_tokens=prompt_tokens,
         parent_tokens=parent_tokens,
         common_prefix=parent_tokens - prompt.trim,
-        use_addition_r3=config.use_addition_r3,
+        sampling={**request.forwarded, **request.sampling},
     )
+    for capture in captures:
+        asked = capture.plan(turn)
+        if asked is not None:
+            yield capture.channel.name, asked
 
 
-def _list_indexer(session: Session, pending: PendingTurn) -> tuple[NDArray[np.int32], ...]:
-    path = session.forest.path(pending.parent_id)
-    return list_pieces([turn.completion.indexer_rows for turn in path], [turn.path_tokens for turn in path])
+def _list_held(
+    session: Session, pending: PendingTurn, captures: Sequence[Capture], asked: Mapping[str, Asked]
+) -> Mapping[str, Sequence[Any]]:
+    def find_path(name: str) -> HeldPath:
+        path = session.forest.path(pending.parent_id)
+        return HeldPath(
+            items=[turn.completion.channels.get(name) for turn in path],
+            path_tokens=[turn.path_tokens for turn in path],
+        )
 
-
-def _list_rows(session: Session, pending: PendingTurn) -> tuple[RoutingRows, ...]:
-    path = session.forest.path(pending.parent_id)
-    return tuple(turn.completion.rows for turn in path if turn.completion.rows is not None)
+    found: dict[str, Sequence[Any]] = {}
+    for capture in captures:
+        name = capture.channel.name
+        if name in asked and (held := capture.list_held(asked[name], partial(find_path, name))):
+            found[name] = held
+    return found

@@ -177,7 +177,7 @@ class TurnService:
             limit_tokens=limit_tokens,
             trace=self._tracing.begin_turn(entry.id, pending.number, pending.begun_at, resolved.request.trace),
             prompt_text=entry.prompt_text,
-            is_evaluation=entry.settings.evaluation,
+            captures=() if entry.settings.evaluation else self._runner.captures,
             config=self._config,
         )
 
@@ -197,8 +197,7 @@ class TurnService:
             async with asyncio.timeout(limit_s):
                 return await self._runner.run(
                     plan.engine_request,
-                    held=plan.held_rows,
-                    held_indexer=plan.held_indexer,
+                    held=plan.held,
                     on_ids=sink,
                     call_status=call_status,
                 )

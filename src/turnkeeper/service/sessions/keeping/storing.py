@@ -22,7 +22,6 @@ from turnkeeper.service.sessions.listing import KeptRow, SessionQuery
 from turnkeeper.service.sessions.receipts import Receipt, find_furthest
 from turnkeeper.service.sessions.settings import parse_new_session
 from turnkeeper.store import (
-    Channel,
     LoadedSession,
     RetentionRules,
     SessionOpening,
@@ -107,10 +106,8 @@ class StoreKeeper:
         if stored is None:
             raise StoreWriteError(f"session {entry.id} is not in the store", hint="the session was deleted meanwhile")
         places = await stored.commit(TurnCommitted(at=turn.committed_at, turn=turn))
-        rows = turn.completion.rows
-        for place in places:
-            if rows is not None and place.channel == Channel.ROUTED_EXPERTS:
-                rows.move(stored.read_rows(place))
+        for run, place in zip(turn.completion.channel_runs, places, strict=True):
+            run.move(stored.read_run(place))
 
     def note(self, session_id: SessionId, event: Event) -> None:
         """Store drops, deliveries and closings with whatever is stored next. A server that stops closes no session."""

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing.builders import SHAPE, build_ids, build_rows, encode_ids
+from channels.routing.builders import SHAPE, build_ids, build_rows, encode_ids
+from turnkeeper.channels.routing import RowFault, assemble_rows, join_patches, plan_rows, take_patch
+from turnkeeper.channels.routing.patch import count_equal
 from turnkeeper.choices import OnBadRows, RowsKept
 from turnkeeper.errors import AssemblyError, EngineProtocolError
-from turnkeeper.routing import RowFault, assemble_rows, join_patches, plan_rows, take_patch
-from turnkeeper.routing.patch import count_equal
 
 # A parent of 6 tokens holds rows 0..5; its child adds a prompt of 3 and a completion of 2: rows 5..10.
 WHOLE = build_ids(10)

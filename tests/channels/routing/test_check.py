@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from routing.builders import SHAPE, build_ids
-from turnkeeper.routing import BadRow, RoutingShape, RowFault
-from turnkeeper.routing.check import find_repeated, narrow_rows
-from turnkeeper.routing.rows import choose_dtype
+from channels.routing.builders import SHAPE, build_ids
+from turnkeeper.channels.routing import BadRow, RoutingShape, RowFault
+from turnkeeper.channels.routing.check import find_repeated, narrow_rows
+from turnkeeper.channels.routing.rows import choose_dtype
 
 
 @dataclass(frozen=True, kw_only=True)

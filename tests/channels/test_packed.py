@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing.builders import encode_npy
-from turnkeeper.routing import PackedIds
-from turnkeeper.routing.packed import SEGMENT_IDS
+from channels.routing.builders import encode_npy
+from turnkeeper.channels import PackedIds
+from turnkeeper.channels.packed import SEGMENT_IDS
 
 EDGES = [0, 1, 255, 256, 65_535, 65_536, 2**31 - 1, -1, -(2**31)]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing.builders import build_ids, build_rows
-from turnkeeper.routing.held import HeldRows
+from channels.routing.builders import build_ids, build_rows
+from turnkeeper.channels.routing.held import HeldRows
 
 WHOLE = build_ids(12)
 

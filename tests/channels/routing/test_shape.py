@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from turnkeeper.channels.routing import RoutingShape, read_routing_shape
 from turnkeeper.errors import ConfigError
-from turnkeeper.routing import RoutingShape, read_routing_shape
 
 QWEN3 = {"num_hidden_layers": 48, "num_experts_per_tok": 8, "num_experts": 128}
 GLM = {"num_hidden_layers": 92, "num_experts_per_tok": 8, "n_routed_experts": 160}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.routing import RoutingRows, RoutingShape
+from turnkeeper.channels.routing import RoutingRows, RoutingShape
 
 SHAPE = RoutingShape(layers=3, topk=2, experts=8)
 

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turnkeeper.channels.routing.check import BadRow, RowFault, find_repeated, narrow_rows
+from turnkeeper.channels.routing.codec import ENGINE_FLAG, OpenPayload, Payload, WrongLength, open_payload
+from turnkeeper.channels.routing.held import HeldRows
+from turnkeeper.channels.routing.request import RowsRequest
+from turnkeeper.channels.routing.rows import RoutingRows, choose_dtype, join_rows
+from turnkeeper.channels.routing.shape import RoutingShape
 from turnkeeper.choices import OnBadRows, RowsKept
 from turnkeeper.errors import AssemblyError, EngineProtocolError
-from turnkeeper.routing.check import BadRow, RowFault, find_repeated, narrow_rows
-from turnkeeper.routing.codec import ENGINE_FLAG, OpenPayload, Payload, WrongLength, open_payload
-from turnkeeper.routing.held import HeldRows
-from turnkeeper.routing.request import RowsRequest
-from turnkeeper.routing.rows import RoutingRows, choose_dtype, join_rows
-from turnkeeper.routing.shape import RoutingShape
 
 RUN_ROWS = 32
 """The number of equal rows in a row that count as a run: an engine that captures nothing repeats its last row."""

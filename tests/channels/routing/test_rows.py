@@ -7,9 +7,9 @@
 import numpy as np
 import pytest
 
-from routing.builders import build_ids, build_rows
-from turnkeeper.routing import RoutingRows
-from turnkeeper.routing.rows import choose_dtype, join_rows
+from channels.routing.builders import build_ids, build_rows
+from turnkeeper.channels.routing import RoutingRows
+from turnkeeper.channels.routing.rows import choose_dtype, join_rows
 
 
 @pytest.mark.parametrize(

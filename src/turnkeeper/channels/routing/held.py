@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.routing.rows import RoutingRows
+from turnkeeper.channels.routing.rows import RoutingRows
 
 
 class HeldRows:

@@ -7,8 +7,8 @@
 
 import pytest
 
+from turnkeeper.channels.routing import RowsRequest, plan_rows
 from turnkeeper.errors import TokenIntegrityError
-from turnkeeper.routing import RowsRequest, plan_rows
 
 CASES = [
     pytest.param(0, 0, 0, id="root"),

@@ -8,19 +8,16 @@ which rows a turn keeps is `patch`'s.
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
+from turnkeeper.channels.packed import PackedIds, Payload, pack_payload
+from turnkeeper.channels.routing.rows import RoutingRows
+from turnkeeper.channels.routing.shape import RoutingShape
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.routing.packed import PackedIds, Text
-from turnkeeper.routing.rows import RoutingRows
-from turnkeeper.routing.shape import RoutingShape
-
-Payload: TypeAlias = Text | PackedIds
-"""Base64 text, or what it was decoded to while it came in."""
 
 ENGINE_FLAG = "--enable-return-routed-experts"
 _ID_BYTES = 4
@@ -82,7 +79,7 @@ def open_payload(payload: Payload | None, *, shape: RoutingShape, start: int, st
             hint=f"start the engine with {ENGINE_FLAG}; a router in between must pass return_routed_experts on",
             expected_rows=stop - start,
         )
-    rows, ids = stop - start, _pack(payload)
+    rows, ids = stop - start, pack_payload(payload, "routed_experts")
     if ids.npy is not None:
         array = _read_npy(ids.npy, shape, rows)
         if isinstance(array, WrongLength):
@@ -96,44 +93,6 @@ def open_payload(payload: Payload | None, *, shape: RoutingShape, start: int, st
 def encode_rows(rows: RoutingRows) -> str:
     """Spell rows as SGLang does: base64 of C-order little-endian int32; the empty string for no rows."""
     return pybase64.b64encode_as_string(rows.experts_RLK.astype("<i4").tobytes())
-
-
-def decode_indexer(payload: Payload, *, layers: int, rows: int) -> NDArray[np.int32]:
-    """Read ``meta_info.indexer_topk``, which is whole in every pause mode.
-
-    Args:
-        payload: base64 of raw little-endian int32.
-        layers: ``meta_info.indexer_topk_num_layers``.
-        rows: prompt + completion tokens - 1.
-
-    Returns:
-        Shape [rows, layers, topk], read-only; topk follows from the size.
-
-    Raises:
-        EngineProtocolError: not base64, or the size does not divide into the rows.
-    """
-    packed = _pack(payload, field="indexer_topk")
-    unit = rows * layers * _ID_BYTES
-    size = packed.size_bytes
-    if packed.npy is not None or layers < 1 or (size % unit if unit else size):
-        raise EngineProtocolError(
-            f"indexer_topk has {size} bytes, which do not divide into {rows} rows of {layers} layers",
-            hint="indexer_topk covers the whole prompt and completion less the last token",
-            expected_rows=rows,
-        )
-    ids = np.concatenate([np.empty(0, np.int32), *packed.iter_units(1)], dtype=np.int32)
-    ids.setflags(write=False)
-    return ids.reshape(rows, layers, size // unit if unit else 0)
-
-
-def _pack(payload: Payload, field: str = "routed_experts") -> PackedIds:
-    packed = payload if isinstance(payload, PackedIds) else PackedIds.pack(payload)
-    if packed.error:
-        raise EngineProtocolError(
-            f"{field} must be standard base64, got {packed.excerpt}: {packed.error}",
-            hint="something between the engine and this server changes replies",
-        )
-    return packed
 
 
 def _read_npy(raw: bytearray, shape: RoutingShape, rows: int) -> NDArray[Any] | WrongLength:

@@ -13,10 +13,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from routing.builders import SHAPE, build_ids, build_rows, encode_ids, encode_npy
+from channels.routing.builders import SHAPE, build_ids, build_rows, encode_ids, encode_npy
+from turnkeeper.channels import Payload
+from turnkeeper.channels.indexer import decode_indexer
+from turnkeeper.channels.routing import encode_rows
+from turnkeeper.channels.routing.codec import WrongLength, open_payload
 from turnkeeper.errors import EngineProtocolError
-from turnkeeper.routing import Payload, decode_indexer, encode_rows
-from turnkeeper.routing.codec import WrongLength, open_payload
 
 IDS = build_ids(4)
 

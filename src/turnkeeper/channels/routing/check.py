@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.routing.shape import RoutingShape
+from turnkeeper.channels.routing.shape import RoutingShape
 
 _BLOCK_ROWS = 4096
 """Rows compared at a time: a block of a large model (48 x 8 uint8, 1.5 MB) stays in the processor's cache."""

@@ -15,6 +15,8 @@ import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
+from turnkeeper.errors import EngineProtocolError
+
 Text: TypeAlias = str | bytes | bytearray | memoryview
 """Base64 text, as a JSON string's content or as the bytes between its quotes."""
 
@@ -189,6 +191,25 @@ class _Segment:
     def fit(self) -> None:
         """Give back the memory that was kept for more."""
         self._held.resize(self._count, refcheck=False)
+
+
+Payload: TypeAlias = Text | PackedIds
+"""Base64 text, or what it was decoded to while it came in."""
+
+
+def pack_payload(payload: Payload, name: str) -> PackedIds:
+    """Decode a payload, unless it was decoded while it came in.
+
+    Raises:
+        EngineProtocolError: it is not base64; the message names it as ``name``.
+    """
+    packed = payload if isinstance(payload, PackedIds) else PackedIds.pack(payload)
+    if packed.error:
+        raise EngineProtocolError(
+            f"{name} must be standard base64, got {packed.excerpt}: {packed.error}",
+            hint="something between the engine and this server changes replies",
+        )
+    return packed
 
 
 def _choose_dtype(ids: NDArray[np.int32]) -> np.dtype[Any]:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from turnkeeper.channels import ItemRun
+from turnkeeper.channels.indexer import keep_added, list_pieces
 from turnkeeper.errors import AssemblyError
-from turnkeeper.routing import keep_added, list_pieces
 
 
 def make_rows(*values: int, topk: int = 3) -> NDArray[np.int32]:
@@ -39,7 +40,7 @@ def test_a_turn_keeps_what_its_payload_adds(
     payload: NDArray[np.int32], held: list[NDArray[np.int32]], kept: list[int]
 ) -> None:
     payload.setflags(write=False)
-    found = keep_added(payload, held)
+    found = keep_added(payload, [ItemRun(each) for each in held])
     assert found.tolist() == make_rows(*kept).tolist()
     assert not found.flags.writeable
     assert found is payload or found.base is None
@@ -66,13 +67,14 @@ def test_a_turn_keeps_what_its_payload_adds(
 def test_the_rows_of_a_path_are_found_from_its_end(
     kept: list[NDArray[np.int32] | None], path_tokens: list[int], pieces: list[list[int]]
 ) -> None:
-    assert [piece[:, 0, 0].tolist() for piece in list_pieces(kept, path_tokens)] == pieces
+    runs = [None if rows is None else ItemRun(rows) for rows in kept]
+    assert [piece.array[:, 0, 0].tolist() for piece in list_pieces(runs, path_tokens)] == pieces
 
 
 @pytest.mark.parametrize(("first", "missing"), [(None, 3), (make_rows(1), 2), (make_rows(1, 2, 3, 4), -1)])
 def test_rows_that_nobody_holds_are_named(first: NDArray[np.int32] | None, missing: int) -> None:
     with pytest.raises(AssemblyError, match=f"a path of 5 tokens hold leave {missing} out"):
-        list_pieces([first, make_rows(2)], [3, 5])
+        list_pieces([None if first is None else ItemRun(first), ItemRun(make_rows(2))], [3, 5])
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=8))
@@ -85,10 +87,10 @@ def test_put_together_they_are_the_last_payload(turns: list[tuple[int, bool]]) -
         if changes and len(payload):
             payload[0] = 100 + number
         payload.setflags(write=False)
-        kept.append(keep_added(payload, held))
+        kept.append(ItemRun(keep_added(payload, held)))
         path_tokens.append(len(payload) + 1)
         pieces = list_pieces(kept, path_tokens)
-        assert np.concatenate([make_rows(), *pieces]).tobytes() == payload.tobytes()
+        assert np.concatenate([make_rows(), *(piece.array for piece in pieces)]).tobytes() == payload.tobytes()
         payload = payload.copy()
     if not any(changes for _, changes in turns):
         assert sum(map(len, kept)) == len(payload)
