@@ -164,6 +164,12 @@ _TURNS = (
         queries=_quantiles("turnkeeper_turn_seconds"),
     ),
     Panel(
+        title="Time to the first token",
+        tells="Of streamed requests: from an agent's request to the first tokens that an engine streams for it.",
+        unit="s",
+        queries=_quantiles("turnkeeper_first_token_seconds"),
+    ),
+    Panel(
         title="Where turns spend their time",
         tells="Seconds a turn, on average, in each phase.",
         unit="s",
@@ -309,6 +315,54 @@ _COLLECTS = (
     ),
 )
 
+_STORE = (
+    Panel(
+        title="Writes of the store",
+        tells="Stored, and failed ones, whose turns are answered with an error.",
+        unit="wps",
+        queries=(
+            Query(expression=_rate("turnkeeper_store_writes_total"), legend="stored"),
+            Query(expression=_rate("turnkeeper_store_failed_writes_total"), legend="failed"),
+        ),
+    ),
+    Panel(
+        title="Waiting writes",
+        tells="Above a few hundred the disk is too slow for the turns.",
+        unit="short",
+        queries=_one(_sum(_select("turnkeeper_store_waiting_writes"), by="instance"), "{{instance}}"),
+    ),
+    Panel(
+        title="Time of a transaction",
+        tells="On average, routing rows and syncs included; turns wait for it.",
+        unit="s",
+        queries=_one(
+            _share(_rate("turnkeeper_store_transaction_seconds_total"), _rate("turnkeeper_store_transactions_total")),
+            "transaction",
+        ),
+    ),
+    Panel(
+        title="Writes in a transaction",
+        tells="Grows with the load: what waits is stored together.",
+        unit="short",
+        queries=_one(
+            _share(_rate("turnkeeper_store_writes_total"), _rate("turnkeeper_store_transactions_total")), "writes"
+        ),
+    ),
+    Panel(
+        title="Size on disk",
+        tells="Of each process; --store-max-bytes bounds all of them together.",
+        unit="bytes",
+        is_stacked=True,
+        queries=_one(_sum(_select("turnkeeper_store_bytes"), by="instance"), "{{instance}}"),
+    ),
+    Panel(
+        title="Sessions removed to keep the limits",
+        tells="Uncollected ones are lost to every trainer.",
+        unit="short",
+        queries=_one(_rate("turnkeeper_store_removed_sessions_total", by="fate"), "{{fate}}"),
+    ),
+)
+
 _SERVER = (
     Panel(
         title="Lag of the event loop",
@@ -371,6 +425,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     ("Tokens", _TOKENS),
     ("Engines and weight updates", _ENGINES),
     ("Collects", _COLLECTS),
+    ("The store", _STORE),
     ("Servers", _SERVER),
 )
 """The panels by what they are about, from the top to the bottom."""

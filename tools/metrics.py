@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from turnkeeper.metrics import METRICS, MetricKind, MetricRow
-from turnkeeper.metrics.catalog import PROCESS_SERIES, SECTIONS, MetricLabel
+from turnkeeper.metrics.catalog import PROCESS_SERIES, SECTIONS
+from turnkeeper.metrics.row import MetricLabel
 
 _HEAD = """\
 # Metrics
@@ -17,6 +18,10 @@ that the configuration gives; no session, no model's and no user's word becomes 
 
 Each process of `--session-server-workers` answers on its own port with its own numbers: scrape every port, and add
 counters and histograms up (`sum without (instance)`). Process metrics are of one process as well.
+
+Counters begin at 0 with each process, with a store as well: what the process before counted is in the time series, and
+`rate` and `increase` know the restart. A process that goes on with a stored session counts what it adds to it: turns
+that were recorded or collected before are not counted again.
 """
 
 _TAIL = """\

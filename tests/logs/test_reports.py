@@ -23,9 +23,11 @@ from turnkeeper.telemetry import (
     Report,
     RequestFailed,
     RouteChanged,
+    SamplesAcknowledged,
     SamplesCollected,
     SessionBegan,
     SessionEnded,
+    SessionEndReason,
     TurnBegan,
     TurnDelayed,
     TurnEnd,
@@ -144,10 +146,15 @@ CASES: tuple[tuple[Report, int, str], ...] = (
         f"session_began session={SESSION} history=tree",
     ),
     (
+        SamplesAcknowledged(at=1.0, session_id=SESSION, receipt="d" * 32, turns=3),
+        logging.INFO,
+        f"samples_acknowledged session={SESSION} turns=3 receipt={'d' * 32}",
+    ),
+    (
         SessionEnded(
             at=1.0,
             session_id=SESSION,
-            reason="deleted",
+            reason=SessionEndReason.DELETED,
             turns=3,
             sampled_tokens=70,
             uncollected_tokens=7,

@@ -17,8 +17,8 @@ from turnkeeper.engines import EngineState
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.fleet.check_result import RouteState
 from turnkeeper.metrics import METRICS, MetricKind, MetricRow, Metrics
-from turnkeeper.metrics.catalog import ERROR_CODES, TASKS, Unit
-from turnkeeper.service.sessions import closing
+from turnkeeper.metrics.row import Unit
+from turnkeeper.metrics.values import ERROR_CODES, TASKS
 from turnkeeper.testing import ScriptedEngine, ScriptedReply
 
 SOURCE = Path(__file__).parents[2] / "src" / "turnkeeper"
@@ -62,11 +62,6 @@ def test_the_states_of_engines_and_routes_are_those_of_the_fleet() -> None:
     for name in ("turnkeeper_engine_state", "turnkeeper_engine_status"):
         assert list_values(name, "state") == set(EngineState)
     assert list_values("turnkeeper_engine_routes", "verdict") == set(RouteState)
-
-
-def test_the_reasons_of_ended_sessions_are_those_that_the_service_gives() -> None:
-    reasons = {closing.EXPIRED, closing.DELETED, closing.FIRST_TURN_REFUSED, closing.SERVER_STOPS}
-    assert list_values("turnkeeper_sessions_ended", "reason") == reasons
 
 
 def list_classes(root: type[TurnkeeperError]) -> set[type[TurnkeeperError]]:

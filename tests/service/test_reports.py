@@ -20,6 +20,7 @@ from turnkeeper.telemetry import (
     EngineCallEnded,
     EngineChanged,
     PauseChanged,
+    SamplesAcknowledged,
     SamplesCollected,
     SessionBegan,
     SessionEnded,
@@ -138,6 +139,37 @@ async def test_a_collect_is_reported_with_its_size() -> None:
     (collected,) = select(kit, SamplesCollected)
     assert (collected.session_id, collected.samples, collected.size_bytes) == (session_id, 1, payload.size_bytes)
     assert collected.trainable_tokens == kit.look(session_id).ledger.sampled
+
+
+async def test_an_acknowledgement_is_reported_with_its_receipt() -> None:
+    kit = build_kit()
+    session_id = kit.create()
+    await kit.say(session_id, [user("hi")])
+    receipt = (await kit.service.collect(session_id)).receipt
+    assert receipt is not None
+    await kit.service.acknowledge(session_id, receipt)
+    (collected,), (acknowledged,) = select(kit, SamplesCollected), select(kit, SamplesAcknowledged)
+    assert (acknowledged.session_id, acknowledged.turns) == (session_id, 1)
+    assert acknowledged.receipt == collected.receipt == receipt
+    assert "turnkeeper_acknowledgements_total 1.0" in kit.backend.metrics.render().decode()
+
+
+async def test_the_first_tokens_of_a_stream_are_timed() -> None:
+    kit = build_kit(on_abort="resume")
+    session_id = kit.create()
+    turn = await kit.begin(session_id, [user("hi")], stream=True)
+    await kit.clock.advance(2.0)
+    kit.engine.calls[-1].stream("hel")
+    await kit.clock.advance(1.0)
+    kit.engine.calls[-1].stream("lo")
+    kit.engine.answer(text="hello")
+    await turn.read()
+    await kit.say(session_id, [user("hi"), assistant("hello"), user("and")])
+    first, second = select(kit, TurnEnded)
+    assert (first.first_token_s, second.first_token_s) == (2.0, None)
+    metrics = kit.backend.metrics.render().decode()
+    assert "turnkeeper_first_token_seconds_count 1.0" in metrics
+    assert "turnkeeper_first_token_seconds_sum 2.0" in metrics
 
 
 async def test_pauses_and_engines_are_reported_when_they_change_and_only_then() -> None:

@@ -85,6 +85,8 @@ async def test_a_store_removes_what_is_chosen_and_says_so(tmp_path: Path, caplog
             f"session {lost.id} is removed from the store, and 1 of its turns were never collected"
         ]
         assert store.find_state(lost.id) is StoredState.DELETED
+        measures = store.measure()
+        assert (measures.removed_collected, measures.removed_uncollected) == (1, 1)
         assert await store.apply_retention(RULES, now=349.0) == []
         assert len(store.reader.list_sessions()) == 2
         await store.apply_retention(RULES, now=351.0)

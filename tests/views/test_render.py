@@ -18,7 +18,7 @@ from turnkeeper.texts import escape_controls
 from turnkeeper.views import ShownSession, ShownTurn, explain_session
 from turnkeeper.views.message import describe_message
 from turnkeeper.views.render import render_explanation, render_rows, render_session, render_tree, render_turn
-from turnkeeper.views.session import TurnContent
+from turnkeeper.views.session import ToldMessage, TurnContent
 from turnkeeper.views.words import count, format_seconds
 from viewkit import tell_story
 
@@ -86,7 +86,7 @@ def test_the_tree_has_each_turn_once_behind_its_parent(places: list[float]) -> N
 
 async def test_long_texts_are_whole_unless_a_limit_is_given() -> None:
     session = build_session(None)
-    content = TurnContent(told=(("user", "x" * 5000),), text="y" * 5000, tokens=())
+    content = TurnContent(told=(ToldMessage(role="user", text="x" * 5000),), text="y" * 5000, tokens=())
     turn = replace(session.turns[0], content=content)
     whole = "\n".join(render_turn(turn, limit=None, with_tokens=False))
     assert "x" * 5000 in whole
@@ -101,7 +101,7 @@ NASTY = "\x1b]0;owned\x07 \x9b31m \u202ereversed \r\b \x00 \udcff"
 
 async def test_no_control_character_reaches_the_lines() -> None:
     session = await (await tell_story()).read()
-    content = TurnContent(told=((NASTY, NASTY),), text=NASTY, tokens=())
+    content = TurnContent(told=(ToldMessage(role=NASTY, text=NASTY),), text=NASTY, tokens=())
     difference = {"message": 1, "field": NASTY, "stored": NASTY, "replayed": NASTY}
     turn = replace(
         session.turns[2], content=content, cause=NASTY, agent=NASTY, model=NASTY, difference=difference, label=NASTY

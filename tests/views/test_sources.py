@@ -40,6 +40,7 @@ from turnkeeper.views import ShownSession, explain_session, open_source
 from turnkeeper.views.payload import PayloadFolder, read_payload
 from turnkeeper.views.render import render_explanation, render_rows, render_session, render_turn
 from turnkeeper.views.server import PAGE_SIZE, Elsewhere, ServerSource, find_elsewhere
+from turnkeeper.views.session import ToldMessage
 from turnkeeper.views.source import OpenOptions
 
 TARGETS: dict[str, tuple[type, str]] = {
@@ -108,7 +109,11 @@ def test_a_payload_is_shown_as_its_session_was(tmp_path: Path) -> None:
     assert [turn.trainable for turn in session.turns] == [2, 3, 1]
     contents = [turn.content for turn in session.turns]
     assert [content and content.text for content in contents] == ["<11 12>", "<13 14 15>", "<16>"]
-    assert [content and content.told for content in contents] == [(), (("", "<4>"),), (("", "<5 6>"),)]
+    assert [content and content.told for content in contents] == [
+        (),
+        (ToldMessage(role="", text="<4>"),),
+        (ToldMessage(role="", text="<5 6>"),),
+    ]
     first = contents[0]
     assert first is not None
     assert [(token.id, token.logprob, token.version) for token in first.tokens] == [(11, -1.1, "v1"), (12, -1.2, "v1")]
@@ -257,7 +262,7 @@ async def test_a_server_is_read_page_by_page() -> None:
         assert turn.response_id == reply["id"]
         assert turn.engine == site.engine_url
         assert turn.content is not None
-        assert turn.content.told == (("user", "hi"),)
+        assert turn.content.told == (ToldMessage(role="user", text="hi"),)
         assert turn.content.text == reply["choices"][0]["message"]["content"]
         assert len(turn.content.tokens) == turn.completion_tokens == reply["usage"]["completion_tokens"]
         assert render_all(session)

@@ -20,6 +20,7 @@ from turnkeeper.telemetry import (
     Report,
     RequestFailed,
     RouteChanged,
+    SamplesAcknowledged,
     SamplesCollected,
     SessionBegan,
     SessionEnded,
@@ -106,6 +107,7 @@ def _describe_turn_end(report: TurnEnded) -> Fields:
         "engine_s": times.engine_s,
         "here_s": times.here_s,
         "held_s": times.held_s,
+        "first_token_s": report.first_token_s,
         "total_s": times.total_s,
         "engine": report.engine_url or None,
         "engine_calls": report.engine_calls,
@@ -134,7 +136,7 @@ def _describe_session_begin(report: SessionBegan) -> Fields:
 def _describe_session_end(report: SessionEnded) -> Fields:
     return {
         "session": report.session_id,
-        "reason": report.reason,
+        "reason": str(report.reason),
         "turns": report.turns,
         "sampled_tokens": report.sampled_tokens,
         "uncollected_tokens": report.uncollected_tokens,
@@ -149,7 +151,12 @@ def _describe_collect(report: SamplesCollected) -> Fields:
         "trainable_tokens": report.trainable_tokens,
         "size_bytes": report.size_bytes,
         "seconds": report.seconds,
+        "receipt": report.receipt,
     }
+
+
+def _describe_acknowledgement(report: SamplesAcknowledged) -> Fields:
+    return {"session": report.session_id, "turns": report.turns, "receipt": report.receipt}
 
 
 def _describe_call(report: EngineCallEnded) -> Fields:
@@ -204,6 +211,7 @@ LINES: Mapping[type[Report], Line] = {
     RequestFailed: Line("request_failed", _describe_failure, _rate_failure),
     SessionBegan: Line("session_began", _describe_session_begin, logging.INFO),
     SessionEnded: Line("session_ended", _describe_session_end, logging.INFO),
+    SamplesAcknowledged: Line("samples_acknowledged", _describe_acknowledgement, logging.INFO),
     SamplesCollected: Line("samples_collected", _describe_collect, logging.INFO),
     EngineCallEnded: Line("engine_call_ended", _describe_call, logging.DEBUG),
     EngineChanged: Line("engine_changed", _describe_engine, _rate_engine),

@@ -24,22 +24,15 @@ from prometheus_client.metrics_core import Metric
 from turnkeeper.core import Event, Ledger
 from turnkeeper.core.event import SessionOpened, TokensDropped, TurnCommitted
 from turnkeeper.errors import CapacityError, TurnkeeperError
-from turnkeeper.metrics.catalog import (
-    ANSWERED,
-    CALL_OUTCOMES,
-    FIELD_NAMES,
-    GIVEN_UP,
-    METRICS,
-    OBSERVED,
-    OTHER,
-    MetricKind,
-    MetricRow,
-)
+from turnkeeper.metrics.catalog import METRICS
+from turnkeeper.metrics.row import MetricKind, MetricRow
+from turnkeeper.metrics.values import ANSWERED, CALL_OUTCOMES, FIELD_NAMES, GIVEN_UP, OBSERVED, OTHER
 from turnkeeper.telemetry import (
     EngineCallEnded,
     EngineChanged,
     PauseChanged,
     Report,
+    SamplesAcknowledged,
     SamplesCollected,
     TurnEnded,
     TurnPhase,
@@ -65,6 +58,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._metrics: dict[str, Any] = {row.name: _build(row, self._registry) for row in METRICS}
         self._series: dict[tuple[object, ...], Any] = {}
+        self._totals: dict[tuple[object, ...], float] = {}
         self._refreshers: list[Callable[[], None]] = []
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
@@ -89,6 +83,12 @@ class Metrics:
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         """Raise a counter."""
         self._find(name, labels).inc(amount)
+
+    def raise_to(self, name: str, total: float, **labels: str) -> None:
+        """Raise a counter to a total that another part keeps."""
+        key = (name, *labels.items())
+        self.count(name, max(0.0, total - self._totals.get(key, 0.0)), **labels)
+        self._totals[key] = total
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
@@ -145,6 +145,8 @@ class Metrics:
                 self.count("turnkeeper_samples_collected", report.samples)
                 self.observe("turnkeeper_collect_seconds", report.seconds)
                 self.observe("turnkeeper_collect_bytes", report.size_bytes)
+            case SamplesAcknowledged():
+                self.count("turnkeeper_acknowledgements")
             case EngineChanged():
                 self._record_engine(report)
             case PauseChanged(is_paused=is_paused):
@@ -158,6 +160,8 @@ class Metrics:
         self.count("turnkeeper_turns_ended", end=report.end)
         for phase, series in self._phases.items():
             series.observe(report.times.get(phase))
+        if report.first_token_s is not None:
+            self.observe("turnkeeper_first_token_seconds", report.first_token_s)
         if report.label is not None and report.cause is not None:
             self.count("turnkeeper_turn_labels", label=report.label, cause=report.cause)
             self.count("turnkeeper_prompt_tokens", report.prompt_tokens)

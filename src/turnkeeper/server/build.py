@@ -50,9 +50,8 @@ from turnkeeper.service.sessions import (
     SessionReader,
     close_session,
 )
-from turnkeeper.service.sessions.closing import EXPIRED
 from turnkeeper.service.turns import DelayWatch, StoreTurn, TurnService
-from turnkeeper.telemetry import Tracing
+from turnkeeper.telemetry import SessionEndReason, Tracing
 from turnkeeper.tracing import build_tracing
 
 logger = logging.getLogger("turnkeeper")
@@ -151,6 +150,7 @@ def join_server(
         monitor=engines.monitor,
         calls=engines.calls,
         routes=engines.routes,
+        keeper=sessions.keeper,
     )
     return ServerParts(
         config=config,
@@ -233,7 +233,7 @@ def _join_sessions(base: BaseParts, engines: _Engines, build_keeper: BuildKeeper
     memory = _build_memory(base)
 
     def expire(entry: SessionEntry) -> None:
-        close_session(entry, EXPIRED, base.metrics)
+        close_session(entry, SessionEndReason.EXPIRED, base.metrics)
         keeper.expire(entry.id, at=base.clock.unix())
 
     registry = Registry(

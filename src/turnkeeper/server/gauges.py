@@ -12,7 +12,7 @@ from turnkeeper.fleet.route import RouteChecker
 from turnkeeper.metrics import Metrics, name_engine
 from turnkeeper.service.drain import Drain
 from turnkeeper.service.requests import RequestsInFlight
-from turnkeeper.service.sessions import MemoryAccount, Registry
+from turnkeeper.service.sessions import MemoryAccount, Registry, SessionKeeper
 from turnkeeper.telemetry import TurnPhase
 
 
@@ -27,6 +27,7 @@ def register_gauges(
     monitor: EngineMonitor,
     calls: EngineCalls,
     routes: RouteChecker | None,
+    keeper: SessionKeeper,
 ) -> None:
     """Register every gauge of the sessions, the engines and the routes to them, and say what runs."""
     metrics.register_gauge("turnkeeper_sessions", lambda: len(registry))
@@ -44,7 +45,25 @@ def register_gauges(
     if routes is not None:
         for verdict in RouteState:
             metrics.register_gauge("turnkeeper_engine_routes", partial(routes.count, verdict), verdict=str(verdict))
+    metrics.register_refresh(partial(_measure_store, metrics, keeper))
     _describe_server(metrics, config)
+
+
+def _measure_store(metrics: Metrics, keeper: SessionKeeper) -> None:
+    measures = keeper.measure()
+    if measures is None:
+        return
+    metrics.set("turnkeeper_store_waiting_writes", measures.waiting_jobs)
+    metrics.set("turnkeeper_store_bytes", measures.used_bytes)
+    metrics.set("turnkeeper_store_sessions", measures.sessions)
+    metrics.raise_to("turnkeeper_store_writes", measures.stored_jobs)
+    metrics.raise_to("turnkeeper_store_transactions", measures.stored_groups)
+    metrics.raise_to("turnkeeper_store_transaction_seconds", measures.storing_s)
+    metrics.raise_to("turnkeeper_store_failed_writes", measures.failed_jobs)
+    metrics.raise_to("turnkeeper_store_removed_sessions", measures.removed_collected, fate="collected")
+    metrics.raise_to("turnkeeper_store_removed_sessions", measures.removed_uncollected, fate="uncollected")
+    metrics.raise_to("turnkeeper_store_torn_sessions", measures.torn_sessions)
+    metrics.raise_to("turnkeeper_store_skipped_records", measures.skipped_records)
 
 
 def _is_state(monitor: EngineMonitor, state: EngineState) -> float:

@@ -9,8 +9,9 @@ from turnkeeper.metrics import Metrics
 from turnkeeper.service.drain import Drain
 from turnkeeper.service.requests import RequestsInFlight
 from turnkeeper.service.sessions import Registry
-from turnkeeper.service.sessions.closing import SERVER_STOPS, give_up_turns
+from turnkeeper.service.sessions.closing import give_up_turns
 from turnkeeper.service.supervisor import Supervisor
+from turnkeeper.telemetry import SessionEndReason
 
 LOOP_DELAY_INTERVAL_S = 0.1
 """How often the event loop's delay is measured."""
@@ -67,13 +68,13 @@ class Lifecycle:
         await self._drain.run(
             timeout_s=self._drain_timeout_s,
             is_over=lambda: not len(self._requests) and not count_held(),
-            describe=lambda: f"{count_held()} sessions and {registry.count_turns()} turns in flight",
+            describe=lambda: f"sessions: {count_held()}, turns in flight: {registry.count_turns()}",
         )
 
     def end_turns(self) -> None:
         """Give up every turn in flight, for the server stops now; one that is being recorded is recorded."""
         for entry in self._registry:
-            give_up_turns(entry, SERVER_STOPS)
+            give_up_turns(entry, SessionEndReason.SERVER_STOPS)
 
     async def close(self) -> None:
         """Cancel the loops and close every part."""

@@ -35,11 +35,10 @@ from turnkeeper.service.sessions import (
     SessionReader,
     close_session,
 )
-from turnkeeper.service.sessions.closing import DELETED, FIRST_TURN_REFUSED, NOT_STORED, SERVER_STOPS
 from turnkeeper.service.sessions.keeping import SessionKeeper
 from turnkeeper.service.sessions.receipts import Receipt
 from turnkeeper.service.turns import TurnService, Waiter
-from turnkeeper.telemetry import SamplesCollected
+from turnkeeper.telemetry import SamplesAcknowledged, SamplesCollected, SessionEndReason
 
 logger = logging.getLogger("turnkeeper.sessions")
 
@@ -146,7 +145,7 @@ class SessionService:
             entry = self._registry.find(session_id, self._clock.now())
             if entry is not None:
                 self._registry.discard(entry)
-                close_session(entry, NOT_STORED, self._metrics)
+                close_session(entry, SessionEndReason.NOT_STORED, self._metrics)
             raise
 
     def create(self, new: NewSession) -> CreatedSession:
@@ -260,7 +259,7 @@ class SessionService:
             return
         entry = self._registry.get(session_id, now)
         self._registry.remove(entry, now)
-        close_session(entry, DELETED, self._metrics)
+        close_session(entry, SessionEndReason.DELETED, self._metrics)
         self._keeper.delete(entry.id, at=self._clock.unix())
 
     # Turns.
@@ -296,7 +295,7 @@ class SessionService:
         entry = self._registry.find(session_id, self._clock.now())
         if entry is not None and entry.is_idle and not len(entry.session.forest):
             self._registry.discard(entry)
-            close_session(entry, FIRST_TURN_REFUSED, self._metrics)
+            close_session(entry, SessionEndReason.FIRST_TURN_REFUSED, self._metrics)
             self._keeper.delete(entry.id, at=self._clock.unix())
 
     async def count_tokens(self, session_id: str, request: TurnRequest, query: Query | None = None) -> int:
@@ -396,6 +395,10 @@ class SessionService:
             if receipt is None:
                 raise _build_unknown(entry, digest)
             entry.note_acknowledged(receipt)
+            at = self._clock.unix()
+            entry.reports.publish(
+                SamplesAcknowledged(at=at, session_id=entry.id, receipt=receipt.digest, turns=receipt.turns)
+            )
             return receipt
 
     def _report_collected(
@@ -408,6 +411,7 @@ class SessionService:
             trainable_tokens=collection.ledger.trainable,
             size_bytes=payload.size_bytes,
             seconds=seconds,
+            receipt=payload.receipt,
         )
         entry.reports.publish(report)
 
@@ -455,9 +459,10 @@ class SessionService:
             self._memory.relieve()
 
     async def close(self) -> None:
-        """End every session; turns that are being recorded are recorded."""
+        """End every session in this process; turns that are being recorded are recorded."""
+        reason = SessionEndReason.KEPT if self._keeper.outlives_process else SessionEndReason.SERVER_STOPS
         for entry in tuple(self._registry):
-            close_session(entry, SERVER_STOPS, self._metrics)
+            close_session(entry, reason, self._metrics)
 
     @contextmanager
     def use(self, session_id: str) -> Generator[SessionEntry]:

@@ -19,7 +19,7 @@ from turnkeeper.store.reading import (
     StoredReceipt,
 )
 from turnkeeper.store.retention import RetentionRules, choose_removals
-from turnkeeper.store.slot import SessionStore, StoredSession, StoreRules
+from turnkeeper.store.slot import SessionStore, StoredSession, StoreMeasures, StoreRules
 
 __all__ = [
     "Durability",
@@ -34,6 +34,7 @@ __all__ = [
     "SessionStore",
     "SlotReader",
     "StoreManifest",
+    "StoreMeasures",
     "StoreRules",
     "StoredEvent",
     "StoredLine",

@@ -50,6 +50,34 @@ class StoreRules:
     """The bytes beyond which no new session is opened; None for no limit."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreMeasures:
+    """A slot in numbers; those that only grow are counted since the start of the process."""
+
+    sessions: int
+    """How many sessions the slot knows, ended ones included."""
+    used_bytes: int
+    """What the slot takes on disk."""
+    waiting_jobs: int
+    """How many writes wait for the writer."""
+    stored_jobs: int
+    """How many writes were stored."""
+    stored_groups: int
+    """In how many transactions they were stored."""
+    storing_s: float
+    """The seconds that these took, rows and syncs included."""
+    failed_jobs: int
+    """How many writes failed."""
+    removed_collected: int
+    """How many sessions were removed to keep the limits, of which every turn was collected or deleted."""
+    removed_uncollected: int
+    """How many were removed with turns that nobody collected."""
+    torn_sessions: int
+    """How many sessions were loaded without their last records."""
+    skipped_records: int
+    """How many records could not be read."""
+
+
 class StoredSession:
     """One session that this process writes."""
 
@@ -112,6 +140,7 @@ class SessionStore:
         """How many sessions were loaded without their last records."""
         self.skipped_records = 0
         """How many records those were."""
+        self._removed_collected = self._removed_uncollected = 0
 
     @classmethod
     def open(
@@ -310,9 +339,12 @@ class SessionStore:
         for line in removals:
             lost = line.turns - max(line.collected_turns, line.acknowledged_turns)
             if lost > 0 and line.state is not StoredState.DELETED:
+                self._removed_uncollected += 1
                 logger.warning(
                     "session %s is removed from the store, and %d of its turns were never collected", line.id, lost
                 )
+            else:
+                self._removed_collected += 1
             await self.delete(line.id, now)
         for session_id in await self.submit(ForgetTombstones(now - rules.tombstone_s)):
             self._states.pop(session_id, None)
@@ -346,6 +378,22 @@ class SessionStore:
             "torn_sessions": self.torn_sessions,
             "skipped_records": self.skipped_records,
         }
+
+    def measure(self) -> StoreMeasures:
+        """Measure the slot; reads the sizes of the database's files."""
+        return StoreMeasures(
+            sessions=len(self._states),
+            used_bytes=self.used_bytes,
+            waiting_jobs=self.writer.waiting_jobs,
+            stored_jobs=self.writer.stored_jobs,
+            stored_groups=self.writer.stored_groups,
+            storing_s=self.writer.storing_s,
+            failed_jobs=self.writer.failed_jobs,
+            removed_collected=self._removed_collected,
+            removed_uncollected=self._removed_uncollected,
+            torn_sessions=self.torn_sessions,
+            skipped_records=self.skipped_records,
+        )
 
     async def close(self) -> None:
         """Store what waits, and give the slot back."""

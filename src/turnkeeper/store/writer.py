@@ -87,7 +87,14 @@ class SlotWriter:
         self.failed_jobs = 0
         self.stored_groups = 0
         self.stored_jobs = 0
+        self.storing_s = 0.0
+        """The time that the stored groups took, rows and syncs included."""
         self._since_checkpoint = 0
+
+    @property
+    def waiting_jobs(self) -> int:
+        """The number of jobs that wait for the thread."""
+        return self._queue.qsize()
 
     def start(self) -> None:
         """Start the thread."""
@@ -145,6 +152,7 @@ class SlotWriter:
     def write(self, group: Sequence[Ticket]) -> None:
         """Store a group in one transaction; where that fails, each of its jobs in one of its own."""
         self._reach(CrashPoint.GROUP_GATHERED)
+        began = time.monotonic()
         ready = [ticket for ticket in group if self._prepare(ticket)]
         if not ready:
             return
@@ -159,6 +167,7 @@ class SlotWriter:
             else:
                 self._fail(ready[0], error)
             return
+        self.storing_s += time.monotonic() - began
         self.stored_groups += 1
         self.stored_jobs += len(ready)
         self._since_checkpoint += sum(ticket.job.size_bytes for ticket in ready)

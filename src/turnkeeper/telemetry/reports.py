@@ -27,6 +27,23 @@ class TurnEnd(StrEnum):
     """The turn was given up after its request was taken: no client came back, or its session ended."""
 
 
+class SessionEndReason(StrEnum):
+    """Why a session ended, in words for whoever waits for one of its turns."""
+
+    DELETED = "deleted"
+    """Its client or its trainer deleted it."""
+    EXPIRED = "expired"
+    """Nobody asked for it for its time to live."""
+    FIRST_TURN_REFUSED = "its first turn was refused"
+    """A turn had opened it, and that turn was refused."""
+    NOT_STORED = "its opening could not be stored"
+    """The store could not take it."""
+    SERVER_STOPS = "the server is stopping"
+    """It was still there when the process ended, and is lost with it."""
+    KEPT = "kept in the store"
+    """It was still there when the process ended, and the next process goes on with it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBegan:
     """A request was taken, and its turn is in flight."""
@@ -89,6 +106,8 @@ class TurnEnded:
     finish_reason: FinishReason | None = None
     cached_tokens: int = 0
     """The number of prompt tokens that the engine took from its prefix cache."""
+    first_token_s: float | None = None
+    """The seconds from the beginning of the turn to the first ids that an engine streamed; None where none did."""
     weight_version: str | None = None
     joined: int = 0
     """The number of retries that waited for this turn."""
@@ -129,8 +148,7 @@ class SessionEnded:
 
     at: float
     session_id: SessionId
-    reason: str
-    """One of the reasons in ``service.sessions.closing``."""
+    reason: SessionEndReason
     turns: int
     sampled_tokens: int
     """All tokens that engines sampled for the session."""
@@ -151,6 +169,19 @@ class SamplesCollected:
     size_bytes: int
     seconds: float
     """The time from the request to the encoded payload."""
+    receipt: str | None = None
+    """The receipt of the payload; None where it could not be kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplesAcknowledged:
+    """A trainer said that it has the samples of a receipt."""
+
+    at: float
+    session_id: SessionId
+    receipt: str
+    turns: int
+    """How many turns, from the first on, the receipt stands for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +245,7 @@ Report: TypeAlias = (
     | SessionBegan
     | SessionEnded
     | SamplesCollected
+    | SamplesAcknowledged
     | EngineCallEnded
     | EngineChanged
     | RouteChanged

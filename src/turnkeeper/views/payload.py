@@ -14,7 +14,7 @@ from turnkeeper.errors import PayloadError, RequestError, SessionNotFoundError
 from turnkeeper.jsontypes import JsonObject, spell_value
 from turnkeeper.samples.sample import OWN_KEY
 from turnkeeper.samples.wire import META_KEY
-from turnkeeper.views.session import ShownSession, ShownToken, TurnContent, read_session
+from turnkeeper.views.session import ShownSession, ShownToken, ToldMessage, TurnContent, read_session
 
 METADATA_PREFIX = "metadata."
 _HINT = "a collect returns one: SessionHandle.samples_payload()"
@@ -152,8 +152,9 @@ def _read_contents(paths: Iterable[_Path]) -> dict[int, TurnContent]:
         versions, reasons = _spread(path.versions, "version", length), _spread(path.masked, "reason", length)
         for turn in path.turns:
             first, last = turn["text"]
-            told = path.response[told_from:first]
-            content = TurnContent(told=(("", told),) if told else (), text=path.response[first:last], tokens=())
+            text = path.response[told_from:first]
+            told = (ToldMessage(role="", text=text),) if text else ()
+            content = TurnContent(told=told, text=path.response[first:last], tokens=())
             known = texts.get(turn["id"])
             if known is None or len(known.text) < len(content.text):  # a sample may end inside the turn
                 texts[turn["id"]] = content

@@ -148,10 +148,10 @@ def render_turn(turn: ShownTurn, *, limit: int | None, with_tokens: bool) -> lis
     if content is None:
         lines.append("  (in no sample: its text is not in the payload)")
         return [escape_controls(line) for line in lines]
-    if turn.parent is None and not (content.told and content.told[0][0]):
+    if turn.parent is None and not (content.told and content.told[0].role):
         lines.append("  (the first prompt is in the payload as token ids only)")
-    for role, text in content.told:
-        lines += [f"  {role or 'prompt'}:", *_indent(text, limit)]
+    for message in content.told:
+        lines += [f"  {message.role or 'prompt'}:", *_indent(message.text, limit)]
     lines += ["  sampled:", *_indent(content.text, limit), *_render_sampling(content, with_tokens=with_tokens)]
     return [escape_controls(line) for line in lines]
 

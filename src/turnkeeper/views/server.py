@@ -14,7 +14,7 @@ from turnkeeper.errors import SessionNotFoundError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples.sample import OWN_KEY
 from turnkeeper.views.message import describe_message
-from turnkeeper.views.session import ShownSession, ShownToken, TurnContent, read_session
+from turnkeeper.views.session import ShownSession, ShownToken, ToldMessage, TurnContent, read_session
 
 PAGE_SIZE = 200
 """How many rows are asked for at a time."""
@@ -137,7 +137,9 @@ def _read_content(turn: JsonObject) -> TurnContent:
     )
     messages: list[Mapping[str, Any]] = turn["messages"]
     return TurnContent(
-        told=tuple((str(message.get("role", "")), describe_message(message)) for message in messages),
+        told=tuple(
+            ToldMessage(role=str(message.get("role", "")), text=describe_message(message)) for message in messages
+        ),
         text=describe_message(turn["message"]),
         tokens=tuple(tokens),
     )

@@ -29,11 +29,20 @@ class ShownToken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToldMessage:
+    """A message that a turn appended."""
+
+    role: str
+    """Empty where only the text of several messages together is known."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnContent:
     """What a turn was told and what was sampled."""
 
-    told: tuple[tuple[str, str], ...]
-    """Role and text of each message that the turn appended; one text without a role where messages are not known."""
+    told: tuple[ToldMessage, ...]
+    """The messages that the turn appended; one without a role where they are not known apart."""
     text: str
     """The sampled text: the message with its reasoning and calls, or the decoded tokens."""
     tokens: tuple[ShownToken, ...]

@@ -31,6 +31,7 @@ from turnkeeper.service.sessions.footprint import Part, measure_session
 from turnkeeper.service.sessions.keeping.storing import StoreKeeper
 from turnkeeper.store import RetentionRules, SessionStore, StoreRules
 from turnkeeper.store.faults import CrashPoint, Reach, go_on
+from turnkeeper.telemetry import SessionEnded, SessionEndReason
 from turnkeeper.testing.clock import ManualClock, settle
 
 OPTIONS: Mapping[str, Any] = {"use_session_server": "v2", "reconnect_grace": 1.0}
@@ -302,3 +303,50 @@ def tear(folder: Path, *, turn: int) -> None:
         query = "SELECT place FROM events WHERE instr(record, x'a47475726e') > 0 ORDER BY place"  # the name of a turn's
         places = database.execute(query).fetchall()
         database.execute("UPDATE events SET record = x'00' WHERE place = ?", places[turn])
+
+
+async def test_a_session_that_is_kept_is_not_lost_with_its_process(tmp_path: Path) -> None:
+    async with serving(tmp_path) as kit:
+        session_id = kit.create()
+        await kit.say(session_id, [user("a")], "first")
+    (ended,) = (each for each in kit.reports if isinstance(each, SessionEnded))
+    assert (ended.reason, ended.turns) == (SessionEndReason.KEPT, 1)
+    counted = kit.backend.metrics.render().decode()
+    assert 'turnkeeper_tokens_dropped_total{reason="deleted"} 0.0' in counted
+    assert 'turnkeeper_sessions_ended_total{reason="kept in the store"} 1.0' in counted
+
+
+async def test_what_was_collected_before_a_restart_stays_collected(tmp_path: Path) -> None:
+    async with serving(tmp_path) as kit:
+        session_id = kit.create()
+        await kit.say(session_id, [user("a")], "first")
+        await collect(kit, session_id)
+    async with serving(tmp_path) as kit:
+        await collect(kit, session_id)
+        assert 'turnkeeper_tokens_collected_total{fate="trainable"} 0.0' in kit.backend.metrics.render().decode()
+        kit.service.delete(session_id)
+        (ended,) = (each for each in kit.reports if isinstance(each, SessionEnded))
+        assert (ended.turns, ended.uncollected_tokens) == (1, 0)
+
+
+async def test_the_store_is_measured_and_has_every_series_without_one(tmp_path: Path) -> None:
+    def read(kit: Kit) -> dict[str, float]:
+        lines = kit.backend.metrics.render().decode().splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("turnkeeper_store_"))
+        return {name: float(value) for name, value in pairs}
+
+    without = read(build_kit())
+    assert set(without.values()) == {0.0}
+    async with serving(tmp_path) as kit:
+        session_id = kit.create()
+        await kit.say(session_id, [user("a")], "first")
+        read(kit)
+    measured = read(kit)  # all is stored
+    assert read(kit) == measured
+    assert measured.keys() == without.keys()
+    assert measured["turnkeeper_store_waiting_writes"] == 0
+    assert measured["turnkeeper_store_sessions"] == 1
+    assert measured["turnkeeper_store_writes_total"] >= measured["turnkeeper_store_transactions_total"] >= 1
+    assert measured["turnkeeper_store_transaction_seconds_total"] > 0
+    assert measured["turnkeeper_store_bytes"] > 0
+    assert measured["turnkeeper_store_failed_writes_total"] == 0

@@ -119,7 +119,7 @@ class SessionEntry:
     published: int = 0
     """How many of its session's events were handed on."""
     collected_turns: int = 0
-    """How many turns, from the first on, were there when samples were last collected."""
+    """How many turns, from the first on, were there when samples were last collected, by a process before as well."""
     receipts: ReceiptBook = field(default_factory=ReceiptBook)
     """The receipts of its collects, where no store holds them."""
     acknowledged: Receipt | None = None

@@ -135,6 +135,7 @@ def build_entry(
         else KeptKey(hash=kept.key_hash, grant=Grant(session_id=session_id, scopes=kept.settings.granted)),
         limit_tokens=kept.limit_tokens,
         unknown=set(kept.undelivered),
+        collected_turns=kept.collected_turns,
         acknowledged=kept.acknowledged,
         published=len(kept.session.events),
     )

@@ -104,6 +104,8 @@ class TurnInFlight:
         """How far the engine call has come."""
         self.prompt_tokens = 0
         """Length of the whole prompt; 0 before it is rendered."""
+        self.first_token_s: float | None = None
+        """The age of the turn when an engine streamed its first ids; None before."""
         self.task: asyncio.Task[None] | None = None
         """Takes the turn from its engine call to its end; None before."""
         self._grace_s = grace_s
@@ -191,6 +193,11 @@ class TurnInFlight:
         while not any(waiter.is_ready for waiter in self._waiters):
             self._ready.clear()
             await self._ready.wait()
+
+    def note_tokens(self) -> None:
+        """Note that an engine has streamed ids."""
+        if self.first_token_s is None:
+            self.first_token_s = self.phases.age_s
 
     def add_text(self, delta: TextDelta) -> None:
         """Hand on text while it is generated."""
@@ -312,6 +319,7 @@ class TurnInFlight:
             sampled_tokens=sampled_tokens,
             engine_calls=status.engine_calls,
             engine_url=status.engine_url,
+            first_token_s=self.first_token_s,
             joined=self.joined,
             request_id=request.trace.get(REQUEST_ID, ""),
             trace=request.trace,

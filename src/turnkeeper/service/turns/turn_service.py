@@ -216,6 +216,7 @@ class TurnService:
         parser = self._renderer.parser(plan.engine_request.prompt_ids[-64:], plan.engine_request.tools)
 
         def read(ids: TokenIds) -> None:
+            turn.note_tokens()
             delta = parser.feed(ids.tolist())
             if delta.reasoning or delta.content:
                 turn.add_text(TextDelta(reasoning=delta.reasoning, content=delta.content))

@@ -15,7 +15,7 @@
 import asyncio
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from turnkeeper.choices import StoredState
 from turnkeeper.core import Event, Session, Turn
@@ -25,6 +25,9 @@ from turnkeeper.service.sessions.entry import SessionEntry
 from turnkeeper.service.sessions.listing import KeptRow, SessionQuery
 from turnkeeper.service.sessions.receipts import Receipt
 from turnkeeper.service.sessions.settings import NewSession
+
+if TYPE_CHECKING:
+    from turnkeeper.store import StoreMeasures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,12 +44,19 @@ class KeptSession:
     changed_at: float
     undelivered: Set[TurnId]
     """Turns of which nobody knows whether their reply was delivered."""
+    collected_turns: int = 0
+    """How many turns, from the first on, a collect has had."""
     acknowledged: Receipt | None = None
     """The receipt with the most turns that a trainer has acknowledged."""
 
 
 class SessionKeeper(Protocol):
     """Keeps the sessions of a server beyond the memory of its process."""
+
+    @property
+    def outlives_process(self) -> bool:
+        """True where sessions are kept beyond the process."""
+        ...
 
     @property
     def hash_key(self) -> bytes | None:
@@ -138,6 +148,10 @@ class SessionKeeper(Protocol):
         """Describe the store for ``/health``; None where there is none."""
         ...
 
+    def measure(self) -> "StoreMeasures | None":
+        """Measure the store for metrics; None where there is none."""
+        ...
+
     async def run(self) -> None:
         """Remove from time to time what is kept no longer, until cancelled."""
         ...
@@ -150,6 +164,7 @@ class SessionKeeper(Protocol):
 class MemoryKeeper:
     """Keeps nothing: sessions live as long as their process."""
 
+    outlives_process = False
     hash_key = None
 
     def check_room(self) -> None:
@@ -201,6 +216,9 @@ class MemoryKeeper:
 
     def describe(self) -> None:
         """Describe no store."""
+
+    def measure(self) -> None:
+        """Measure no store."""
 
     async def run(self) -> None:
         """Wait until cancelled."""

@@ -14,7 +14,6 @@ from turnkeeper.errors import SessionNotFoundError, StoreWriteError
 from turnkeeper.ids import SessionId, TurnId
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.matching import Matcher
-from turnkeeper.service.sessions.closing import SERVER_STOPS
 from turnkeeper.service.sessions.entry import SessionEntry
 from turnkeeper.service.sessions.keeping import KeptSession
 from turnkeeper.service.sessions.keeping.rows import RowSearch
@@ -28,7 +27,9 @@ from turnkeeper.store import (
     SessionStore,
     StoredReceipt,
     StoredSession,
+    StoreMeasures,
 )
+from turnkeeper.telemetry import SessionEndReason
 
 logger = logging.getLogger("turnkeeper.store")
 
@@ -38,6 +39,8 @@ RETENTION_INTERVAL_S = 300.0
 
 class StoreKeeper:
     """Keeps the sessions of one process in its slot of a store."""
+
+    outlives_process = True
 
     def __init__(
         self,
@@ -171,6 +174,10 @@ class StoreKeeper:
         """Describe the slot for ``/health``."""
         return self._store.describe()
 
+    def measure(self) -> StoreMeasures:
+        """Measure the slot for metrics."""
+        return self._store.measure()
+
     async def run(self) -> None:
         """Remove from time to time what is kept no longer."""
         while True:
@@ -197,6 +204,7 @@ def restore_session(loaded: LoadedSession, receipts: Iterable[StoredReceipt], *,
         opened_at=opening.at,
         changed_at=loaded.line.changed_at,
         undelivered=frozenset(_list_undelivered(session)),
+        collected_turns=min(loaded.line.collected_turns, loaded.tail.turns),
         acknowledged=find_furthest(_read_receipt(each, most=loaded.tail.turns) for each in receipts),
     )
 
@@ -208,7 +216,7 @@ def _read_receipt(stored: StoredReceipt, *, most: int | None = None) -> Receipt:
 
 
 def _is_end_of_server(event: Event) -> bool:
-    return isinstance(event, SessionClosed) and event.reason == SERVER_STOPS
+    return isinstance(event, SessionClosed) and event.reason == SessionEndReason.KEPT
 
 
 def _list_undelivered(session: Session) -> Iterable[TurnId]:
