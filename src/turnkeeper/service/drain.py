@@ -60,11 +60,11 @@ class Drain:
         deadline = self._clock.now() + timeout_s
         if not is_over():
             logger.warning(
-                "left: %s; the server stops once sessions are deleted, or after %g s, or at a second signal",
+                "something is left (%s): the server stops once sessions are deleted, after %g s, or at a second signal",
                 describe(),
                 timeout_s,
             )
         while not is_over() and self._clock.now() < deadline:
             await self._clock.sleep(min(POLL_INTERVAL_S, deadline - self._clock.now()))
         if not is_over():
-            logger.warning("the drain timeout of %g s is over; left: %s", timeout_s, describe())
+            logger.warning("the drain timeout of %g s is over with something left (%s)", timeout_s, describe())
