@@ -99,12 +99,12 @@ class OnRecomputed(StrEnum):
 
 
 class OnBadRows(StrEnum):
-    """A reply whose routing rows cannot be true."""
+    """A reply whose routing rows cannot be true, and a sample whose routing rows the store has lost."""
 
     FAIL = "fail"
-    """Is a 502 that names the likely cause."""
+    """The reply is a 502 that names the likely cause; the sample is refused."""
     MASK = "mask"
-    """Is recorded, without loss from the first bad row on."""
+    """The reply is recorded, and the sample made, without loss from the first bad row on."""
 
 
 class TokenizerBackend(StrEnum):

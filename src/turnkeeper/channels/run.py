@@ -19,6 +19,7 @@ class ReadItems(Protocol):
 
         Raises:
             OSError: the items cannot be read.
+            StoreRecordError: they are not those that were stored; told also where none of them is asked for.
         """
         ...
 
@@ -131,6 +132,16 @@ class ItemRun:
             out[...] = held
         elif self._read is not None and self.size_bytes:
             self._read(self._start, out)
+
+    def check(self) -> None:
+        """Check items that are stored, as far as nobody has: that they are there, and are those that were stored.
+
+        Raises:
+            OSError: they cannot be read.
+            StoreRecordError: they are not those that were stored.
+        """
+        if self._array is None and self._read is not None and self.size_bytes:
+            self._read(self._start, np.empty((0, *self.shape[1:]), dtype=self.dtype))
 
     def cut(self, start: int, stop: int) -> Self:
         """Return the items start..stop of this run, as a view or as a part of what is stored.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from turnkeeper.choices import HistoryKind
+from turnkeeper.choices import HistoryKind, OnBadRows
 from turnkeeper.core import DropReason, Ledger
 from turnkeeper.errors import RequestError
 from turnkeeper.ids import TurnId
@@ -19,6 +19,7 @@ from turnkeeper.samples.account import KeptSample, account, mark_reasons
 from turnkeeper.samples.assemble import AssembledPath, Decode, assemble_path
 from turnkeeper.samples.describe import describe_leaf, describe_lifecycle, describe_masked, describe_own
 from turnkeeper.samples.hooks import Hooks, load_hooks, run_hooks
+from turnkeeper.samples.lost_items import LostItems, find_lost, mask_lost, refuse_lost
 from turnkeeper.samples.rollback import Rollback, find_rollbacks
 from turnkeeper.samples.sample import OWN_KEY, Reward, Sample
 from turnkeeper.samples.truncate import cut_paths
@@ -36,6 +37,8 @@ class CollectOptions:
     """The marks of turns whose tokens carry no loss, by the options of side channels such as ``--r3-recomputed``."""
     past_truncation: bool = False
     """``--sample-past-truncation``."""
+    on_bad_rows: OnBadRows = OnBadRows.FAIL
+    """``--on-bad-rows``, for items of side channels that were lost since they were recorded."""
 
     @classmethod
     def defaults(cls) -> "CollectOptions":
@@ -131,7 +134,7 @@ def collect(
 
     Raises:
         RequestError: a reward names no turn, or several.
-        AssemblyError: turns do not make a sample.
+        AssemblyError: turns do not make a sample, or items were lost and ``--on-bad-rows`` says that this fails.
         HookError: a hook raised or broke its contract.
     """
     rewards = rewards or {}
@@ -139,10 +142,14 @@ def collect(
     is_tree = view.history is HistoryKind.TREE
     if is_tree and agent_metadata is not None:
         session_metadata = {**session_metadata, "agent": agent_metadata}
+    lost = find_lost(view)
+    if lost and options.on_bad_rows is OnBadRows.MASK:
+        view, lost = mask_lost(view, lost), dict[TurnId, LostItems]()
     rollbacks = find_rollbacks(view)
     found = cut_paths(view, max_seq_len=max_seq_len, past_truncation=options.past_truncation)
     paths: dict[TurnId, AssembledPath] = {}
     for leaf, path in found.kept.items():
+        refuse_lost(path.stretches[: path.cut.turns], lost)
         assembled = assemble_path(
             path.stretches,
             path.cut,

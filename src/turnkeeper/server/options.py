@@ -68,4 +68,5 @@ def build_collect_options(config: ResolvedConfig) -> CollectOptions:
         hooks=load_hooks(history.session_sample_picker_path, history.session_sample_postprocessor_path),
         masked_marks=list_masked_marks(config),
         past_truncation=history.sample_past_truncation,
+        on_bad_rows=config.routing.on_bad_rows,
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from turnkeeper.store.packing import pack, unpack
 
@@ -75,6 +75,11 @@ def place_payloads(payloads: Sequence[Payload], offset: int) -> tuple[PayloadPla
 def compute_checksum(data: bytes | memoryview) -> int:
     """Compute the checksum of stored bytes: XXH3, 64 bits. It finds torn writes and bad disks, not forgers."""
     return xxh3_64_intdigest(data)
+
+
+def new_checksum() -> xxh3_64:
+    """Begin the checksum of bytes that come in pieces: ``update`` takes the next one, ``intdigest`` is the checksum."""
+    return xxh3_64()
 
 
 def pack_places(places: Sequence[PayloadPlace]) -> bytes:

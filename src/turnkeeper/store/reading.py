@@ -56,7 +56,8 @@ class RowReading(StrEnum):
     """What is done about the payloads of a session that is loaded."""
 
     STORED = "stored"
-    """They stay where they are: they are read when they are asked for, and only the file's length is checked."""
+    """They stay where they are: they are read when they are asked for, and checked then; now only the file's length
+    is."""
     READ = "read"
     """They are read into memory and checked."""
     LEAVE_OUT = "leave_out"
@@ -148,7 +149,7 @@ class LoadedSession:
     torn: str = ""
     """Why the records from ``tail.events`` on are left out; empty where all could be read."""
     lost_payloads: tuple[str, ...] = ()
-    """What is missing of its rows; their turns are there without them."""
+    """What is missing of its rows; their turns are there."""
 
     @property
     def skipped(self) -> int:
@@ -313,7 +314,7 @@ class _Loading:
         return event
 
     def _find_payload(self, place: PayloadPlace) -> ItemRun | None:
-        """The payload at a place; None, with a note, where it is lost."""
+        """The payload at a place, with a note where it is lost: then None, or items that nobody can read."""
         if self._rows is RowReading.LEAVE_OUT:
             return None
         try:
@@ -325,8 +326,9 @@ class _Loading:
                 )
         except StoreRecordError as error:
             self._lost.append(error.message)
-            return None
-        stored = StoredItems(file=self._file, place=place)
+            if self._rows is RowReading.READ:
+                return None
+        stored = StoredItems(self._file, place, is_checked=False)
         return ItemRun.stored(stored, shape=place.shape, dtype=np.dtype(place.dtype))
 
     def _advance(

@@ -8,7 +8,6 @@ import mmap
 import os
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -18,9 +17,12 @@ from numpy.typing import NDArray
 from turnkeeper.errors import StoreRecordError
 from turnkeeper.ids import SessionId, parse_session_id
 from turnkeeper.store.faults import CrashPoint, Reach, go_on
-from turnkeeper.store.payload import Payload, PayloadPlace, compute_checksum
+from turnkeeper.store.payload import Payload, PayloadPlace, compute_checksum, new_checksum
 
 _SUFFIX = ".rows"
+
+_CHECKED_BYTES = 1 << 20
+"""How many bytes are held at a time to be compared with a checksum."""
 
 
 class RowFile:
@@ -49,17 +51,53 @@ class RowFile:
             buffer, offset = buffer[size:], offset + size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredItems:
-    """A run of one turn's items in its file; called with an item's number, it reads the items from there on."""
+    """A run of one turn's items in its file; called with an item's number, it reads the items from there on.
 
-    file: RowFile
-    place: PayloadPlace
+    Items that another process stored are compared with their checksum before the first of them is read: only the end of
+    the machine, or its disk, can have changed them.
+    """
+
+    def __init__(self, file: RowFile, place: PayloadPlace, *, is_checked: bool) -> None:
+        """Name the place.
+
+        Args:
+            file: the session's.
+            place: where the items stand.
+            is_checked: whether they are known to be those that were stored, as where this process stored them.
+        """
+        self._file = file
+        self._place = place
+        self._is_checked = is_checked
+        self._item_bytes = place.size_bytes // max(1, place.shape[0])
 
     def __call__(self, start: int, out: NDArray[Any], /) -> None:
         """Fill an array with the items from ``start`` on."""
-        item_bytes = self.place.size_bytes // max(1, self.place.shape[0])
-        self.file.read_into(out.data.cast("B"), self.place.offset + start * item_bytes)
+        if not self._is_checked:
+            self._check()
+        if out.size:
+            self._file.read_into(out.data.cast("B"), self._place.offset + start * self._item_bytes)
+
+    def _check(self) -> None:
+        place, checksum = self._place, new_checksum()
+        buffer = memoryview(bytearray(min(_CHECKED_BYTES, place.size_bytes)))
+        try:
+            for offset in range(place.offset, place.stop, _CHECKED_BYTES):
+                piece = buffer[: place.stop - offset]
+                self._file.read_into(piece, offset)
+                checksum.update(piece)
+        except OSError as error:
+            raise _build_lost(place, error.strerror or str(error)) from error
+        if checksum.intdigest() != place.checksum:
+            raise _build_lost(place, "their checksum is wrong")
+        self._is_checked = True
+
+
+def _build_lost(place: PayloadPlace, reason: str) -> StoreRecordError:
+    return StoreRecordError(
+        f"{place.channel} at {place.offset} are not what was stored: {reason}",
+        hint="the machine ended before they were on the medium, or its disk is bad; --row-durability sync helps",
+    )
 
 
 class RowFiles:

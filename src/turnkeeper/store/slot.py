@@ -101,7 +101,7 @@ class StoredSession:
 
     def read_run(self, place: PayloadPlace) -> ReadItems:
         """What reads the items at a place: given to ``ItemRun.move``, it frees their memory."""
-        return StoredItems(file=self._file, place=place)
+        return StoredItems(self._file, place, is_checked=True)
 
     def note(self, event: Event) -> None:
         """Store an event that nobody waits for, with whatever is stored next; failing, it goes with the next turn."""

@@ -3,6 +3,7 @@
 1. Differing rows are counted, however the rows are cut into patches and the payload into blocks.
 2. Only what stands of the stored rows counts: a turn may hold all rows of its path.
 3. An id outside the small dtype is a difference.
+4. Rows that a store has lost are not compared, and those behind them are.
 """
 
 import numpy as np
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.routing.builders import build_ids, build_rows
+from turnkeeper.channels.routing import RoutingRows
 from turnkeeper.channels.routing.held import HeldRows
+from turnkeeper.errors import StoreRecordError
 
 WHOLE = build_ids(12)
 
@@ -59,3 +62,16 @@ def test_rows_of_another_path_are_refused(rows: int) -> None:
 def test_an_id_that_only_looks_equal_in_the_small_dtype_differs() -> None:
     stored = np.full((1, 1, 1), 255, np.int32)
     assert HeldRows([build_rows(stored)], 1).count_changed(np.full((1, 1, 1), -1, np.int32), 0) == 1
+
+
+def test_rows_that_a_store_has_lost_are_not_compared() -> None:
+    def refuse(start: int, out: object, /) -> None:
+        raise StoreRecordError("lost")
+
+    whole = build_rows(WHOLE)
+    lost = RoutingRows.stored(refuse, shape=(5, *whole.shape[1:]), dtype=whole.dtype)
+    rows = HeldRows([whole.cut(0, 4), lost, whole.cut(9, 12)], 12)
+    other = WHOLE.copy()
+    other[2], other[6], other[11] = other[2] ^ 1, other[6] ^ 1, other[11] ^ 1
+    found = sum(rows.count_changed(other[start : start + 3], start) for start in range(0, 12, 3))
+    assert found == 2

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnkeeper.channels.routing.rows import RoutingRows
+from turnkeeper.errors import StoreRecordError
 
 
 class HeldRows:
@@ -46,18 +47,26 @@ class HeldRows:
         """
         changed, stop = 0, row + len(block_RLK)
         while self._at < len(self._standing) and self._start < stop:
-            held = self._held_RLK
-            if held is None:
-                held = self._held_RLK = self._standing[self._at].experts_RLK
-            low, high = max(row, self._start), min(stop, self._start + len(held))
-            if low < high:
+            held, count = self._read_held(), len(self._standing[self._at])
+            low, high = max(row, self._start), min(stop, self._start + count)
+            if low < high and len(held):
                 changed += _count(held[low - self._start : high - self._start], block_RLK[low - row : high - row])
-            if self._start + len(held) > stop:
+            if self._start + count > stop:
                 break
-            self._start += len(held)
+            self._start += count
             self._at += 1
             self._held_RLK = None
         return changed
+
+    def _read_held(self) -> NDArray[np.unsignedinteger]:
+        """Return the rows of the turn that is compared now; none where its store has lost them."""
+        if self._held_RLK is None:
+            patch = self._standing[self._at]
+            try:
+                self._held_RLK = patch.experts_RLK
+            except (OSError, StoreRecordError):
+                self._held_RLK = np.empty((0, *patch.shape[1:]), patch.dtype)
+        return self._held_RLK
 
 
 def _count(ours_RLK: NDArray[np.unsignedinteger], theirs_RLK: NDArray[Any]) -> int:

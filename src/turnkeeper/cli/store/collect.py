@@ -49,6 +49,15 @@ def collect(
             help="Whether samples go on behind a turn that ended by length.",
         ),
     ] = None,
+    on_bad_rows: Annotated[
+        str | None,
+        typer.Option(
+            "--on-bad-rows",
+            metavar="fail|mask",
+            help="Whether a sample whose routing rows the store has lost fails, or has no loss from there on.",
+            show_default="fail",
+        ),
+    ] = None,
     config_file: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="TOML file of the server, for its other options."),
@@ -67,6 +76,7 @@ def collect(
         "session_sample_picker_path": picker,
         "session_sample_postprocessor_path": postprocessor,
         "sample_past_truncation": past_truncation,
+        "on_bad_rows": on_bad_rows,
     }
     asyncio.run(_collect(store, session_ids, out, given, config_file, max_seq_len))
 

@@ -68,7 +68,8 @@ class SpilledItems:
 
     def __call__(self, start: int, out: NDArray[Any], /) -> None:
         """Fill an array with the items from ``start`` on."""
-        self.file.read_into(out.data.cast("B"), self.offset + start * self.item_bytes)
+        if out.size:
+            self.file.read_into(out.data.cast("B"), self.offset + start * self.item_bytes)
 
 
 def list_runs(entry: SessionEntry) -> list[ItemRun]:
