@@ -17,7 +17,7 @@ from rendering.standins import tokenizer_json
 from rendering.talk import assistant, user
 from turnkeeper.errors import ConfigError, RoleNotAppendableError, TemplateError
 from turnkeeper.rendering import Checkpoint, ParentContext, Renderer, Tokenizer, build_renderer
-from turnkeeper.rendering.checks import CheckOutcome, check_appends
+from turnkeeper.rendering.checks import CheckOutcome, CheckResult, check_appends
 
 MARKER = re.compile(r"<\|?[A-Za-z_:/]+\|?>|<[｜▁A-Za-z]+>|\[/?[A-Z_]+\]|<SPECIAL_\d+>|</?s>")
 
@@ -52,15 +52,20 @@ def build(source: str) -> Renderer | None:
         return None
 
 
+@cache
+def check(name: str) -> tuple[CheckResult, ...] | None:
+    """What the appends of a template come to; None where it is no text template."""
+    renderer = build(sources()[name])
+    return None if renderer is None else check_appends(renderer)
+
+
 def test_every_template_ends_in_an_outcome_of_ours_and_keeps_the_parent() -> None:
     sound = 0
-    for source in sources().values():
-        renderer = build(source)
-        if renderer is None:
+    for name, source in sources().items():
+        renderer, findings = build(source), check(name)
+        if renderer is None or findings is None:
             continue
-        sound += all(
-            finding.outcome in (CheckOutcome.HOLDS, CheckOutcome.REFUSED) for finding in check_appends(renderer)
-        )
+        sound += all(finding.outcome in (CheckOutcome.HOLDS, CheckOutcome.REFUSED) for finding in findings)
         sampled = renderer.tokenizer.encode("something")
         parent = ParentContext(messages=[user("a"), assistant("something")], completion_ids=sampled)
         with suppress(RoleNotAppendableError, TemplateError):
@@ -85,9 +90,9 @@ HOLDING = (
 
 @pytest.mark.parametrize("name", HOLDING)
 def test_a_template_that_drops_nothing_holds_in_every_case(name: str) -> None:
-    renderer = build(sources()[name])
-    assert renderer is not None
-    outcomes = {finding.case: finding.outcome for finding in check_appends(renderer)}
+    findings = check(name)
+    assert findings is not None
+    outcomes = {finding.case: finding.outcome for finding in findings}
     assert {case for case, outcome in outcomes.items() if outcome is not CheckOutcome.HOLDS} <= {"system", "developer"}
 
 

@@ -6,6 +6,8 @@ shrink its own lists, as Kimi's do; and the present time comes from the caller.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 import jinja2
@@ -54,6 +56,23 @@ def _to_json(
     return render_json(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
+def _build_sandbox() -> _Sandbox:
+    """Build the environment in which one template is rendered; a template is compiled to the same code in each."""
+    sandbox = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
+    sandbox.filters["tojson"] = _to_json
+    return sandbox
+
+
+@lru_cache(maxsize=256)
+def _compile(source: str) -> CodeType:
+    """Compile a template, which takes longer than most renderings of it, once for all renderers that are built with it.
+
+    Raises:
+        jinja2.TemplateError: the source is not a Jinja template.
+    """
+    return _build_sandbox().compile(source)
+
+
 class ChatTemplate:
     """A compiled chat template."""
 
@@ -68,18 +87,18 @@ class ChatTemplate:
         Raises:
             ConfigError: the source is not a Jinja template.
         """
-        sandbox = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
-        sandbox.filters["tojson"] = _to_json
+        sandbox = _build_sandbox()
         helpers: dict[str, Any] = {"raise_exception": _refuse, "strftime_now": format_time or _refuse_time}
         sandbox.globals.update(helpers)
         self._named_tokens = dict(named_tokens)
         self.source = source
         try:
-            self._compiled = sandbox.from_string(source)
+            code = _compile(source)
         except jinja2.TemplateError as error:
             raise ConfigError(
                 f"the chat template is not valid Jinja: {error}", hint="--chat-template-path names another one"
             ) from error
+        self._compiled = sandbox.template_class.from_code(sandbox, code, sandbox.make_globals(None))
 
     def render(
         self,
