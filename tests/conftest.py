@@ -1,10 +1,12 @@
 """What any test may ask for, and which tests are fast."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+import thorough
 from assets import MissingAssetError, get_asset, is_optional
 
 TESTS = Path(__file__).parent
@@ -15,10 +17,17 @@ FAST = tuple(
 """The folders of the fast tests: the pure packages, and sessions and front doors over an engine in memory. The rest of
 rendering compares itself with every published template and tokenizer, and takes minutes."""
 
-settings.register_profile("untimed", deadline=None)  # a busy machine is no failure of the code
+SLOW = tuple(
+    TESTS / name for name in ("e2e", "demo", "clients", "traps", "cli", "store", "tiny", "bench", "properties")
+)
+"""The folders of files that take long: they come first, so that no worker waits for one of them at the end."""
+
+# No deadline: a busy machine is no failure of the code.
+settings.register_profile("untimed", deadline=None, max_examples=thorough.examples(50))
 settings.load_profile("untimed")
 
 
+@cache
 def _is_fast(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in FAST)
 
@@ -32,10 +41,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the fast folders."""
+    """Mark the tests of the fast folders, and put those of the slow ones first."""
     for item in items:
         if _is_fast(item.path):
             item.add_marker("fast")
+    items.sort(key=lambda item: _rank(item.path))
+
+
+@cache
+def _rank(path: Path) -> int:
+    return next((rank for rank, folder in enumerate(SLOW) if path.is_relative_to(folder)), len(SLOW))
 
 
 def find_asset(name: str) -> Path:

@@ -18,7 +18,8 @@ import promql_parser
 import pytest
 import yaml
 
-from tools.dashboard import FILE, ROWS, Panel, main, render_dashboard
+from tablekit import checking_table
+from tools.dashboard import FILE, ROWS, main, render_dashboard
 from turnkeeper.metrics import METRICS, MetricKind
 from turnkeeper.metrics.catalog import PROCESS_SERIES
 
@@ -93,59 +94,70 @@ def test_grafana_finds_what_it_needs() -> None:
     assert used == variables
 
 
-@pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
-def test_a_panel_has_a_title_a_unit_and_a_sentence(panel: Panel) -> None:
-    assert panel.title
-    assert panel.unit
-    assert panel.tells.endswith(".")
-    assert len(panel.queries) == 1 or all(query.legend for query in panel.queries) or panel.kind == "table"
+def test_a_panel_has_a_title_a_unit_and_a_sentence() -> None:
+    with checking_table() as table:
+        for label, panel in PANELS.items():
+            with table.case(label):
+                assert panel.title
+                assert panel.unit
+                assert panel.tells.endswith(".")
+                assert len(panel.queries) == 1 or all(query.legend for query in panel.queries) or panel.kind == "table"
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
-def test_an_expression_names_what_the_catalog_has(expression: str) -> None:
-    selectors = find_nodes(expression, promql_parser.VectorSelector)
-    assert selectors
-    for selector in selectors:
-        assert selector.name in {*OWNERS, *PROCESS_SERIES}
-        known = list_labels(selector.name)
-        for matcher in selector.matchers.matchers:
-            assert matcher.name in known, matcher
-            if matcher.name not in SCRAPED:
-                (label,) = (each for each in OWNERS[selector.name].labels if each.name == matcher.name)
-                assert {*matcher.value.split("|")} <= {*label.values}, matcher
+def test_an_expression_names_what_the_catalog_has() -> None:
+    with checking_table() as table:
+        for label, expression in EXPRESSIONS.items():
+            with table.case(label):
+                selectors = find_nodes(expression, promql_parser.VectorSelector)
+                assert selectors
+                for selector in selectors:
+                    assert selector.name in {*OWNERS, *PROCESS_SERIES}
+                    known = list_labels(selector.name)
+                    for matcher in selector.matchers.matchers:
+                        assert matcher.name in known, matcher
+                        if matcher.name not in SCRAPED:
+                            (label,) = (each for each in OWNERS[selector.name].labels if each.name == matcher.name)
+                            assert {*matcher.value.split("|")} <= {*label.values}, matcher
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
-def test_an_expression_groups_by_labels_that_its_series_have(expression: str) -> None:
-    for grouped, known in list_grouped(expression):
-        assert grouped <= known
+def test_an_expression_groups_by_labels_that_its_series_have() -> None:
+    with checking_table() as table:
+        for label, expression in EXPRESSIONS.items():
+            with table.case(label):
+                for grouped, known in list_grouped(expression):
+                    assert grouped <= known
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
-def test_a_legend_and_a_quantile_have_their_labels(expression: str) -> None:
-    for call in find_nodes(expression, promql_parser.Call):
-        if call.func.name == "histogram_quantile":
-            ((grouped, _),) = list_grouped(call.prettify())
-            assert "le" in grouped
-            assert all(
-                each.name.endswith("_bucket") for each in find_nodes(call.prettify(), promql_parser.VectorSelector)
-            )
+def test_a_legend_and_a_quantile_have_their_labels() -> None:
+    with checking_table() as table:
+        for label, expression in EXPRESSIONS.items():
+            with table.case(label):
+                for call in find_nodes(expression, promql_parser.Call):
+                    if call.func.name == "histogram_quantile":
+                        ((grouped, _),) = list_grouped(call.prettify())
+                        assert "le" in grouped
+                        selectors = find_nodes(call.prettify(), promql_parser.VectorSelector)
+                        assert all(each.name.endswith("_bucket") for each in selectors)
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
-def test_a_counter_is_looked_at_through_its_rate(expression: str) -> None:
-    ranged = {node.vector_selector.name for node in find_nodes(expression, promql_parser.MatrixSelector)}
-    looked = {node.name for node in find_nodes(expression, promql_parser.VectorSelector)} - ranged
-    assert looked & COUNTERS == set()
-    assert ranged <= COUNTERS
+def test_a_counter_is_looked_at_through_its_rate() -> None:
+    with checking_table() as table:
+        for label, expression in EXPRESSIONS.items():
+            with table.case(label):
+                ranged = {node.vector_selector.name for node in find_nodes(expression, promql_parser.MatrixSelector)}
+                looked = {node.name for node in find_nodes(expression, promql_parser.VectorSelector)} - ranged
+                assert looked & COUNTERS == set()
+                assert ranged <= COUNTERS
 
 
-@pytest.mark.parametrize("title", PANELS)
-def test_a_legend_names_labels_that_are_grouped_by(title: str) -> None:
-    for query in PANELS[title].queries:
-        named = set(re.findall(r"\{\{(\w+)\}\}", query.legend))
-        groupings = [grouped for grouped, _ in list_grouped(query.expression)]
-        assert named <= (set.union(*groupings) if groupings else SCRAPED)
+def test_a_legend_names_labels_that_are_grouped_by() -> None:
+    with checking_table() as table:
+        for title in PANELS:
+            with table.case(title):
+                for query in PANELS[title].queries:
+                    named = set(re.findall(r"\{\{(\w+)\}\}", query.legend))
+                    groupings = [grouped for grouped, _ in list_grouped(query.expression)]
+                    assert named <= (set.union(*groupings) if groupings else SCRAPED)
 
 
 @pytest.mark.parametrize(("name", "rule"), ALERTS.items(), ids=ALERTS)

@@ -7,6 +7,7 @@
 
 import pytest
 
+from tablekit import checking_table
 from turnkeeper.errors import RouteNotServedError, UnrecordedGenerationError
 from turnkeeper.passthrough import Meaning, OpenRoute, find_passage, parse_open_route, tell_meaning
 
@@ -62,28 +63,33 @@ def test_the_list_passes(route: str) -> None:
     assert find_passage(method, path) == path
 
 
-@pytest.mark.parametrize("path", GENERATES.split())
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_generation_is_refused_unless_allowed(method: str, path: str) -> None:
-    with pytest.raises(UnrecordedGenerationError):
-        find_passage(method, path)
-    assert find_passage(method, path, allow_unrecorded=True) == path
+def test_generation_is_refused_unless_allowed() -> None:
+    with checking_table() as table:
+        for method in ["GET", "POST"]:
+            for path in GENERATES.split():
+                with table.case(path, method):
+                    with pytest.raises(UnrecordedGenerationError):
+                        find_passage(method, path)
+                    assert find_passage(method, path, allow_unrecorded=True) == path
 
 
-@pytest.mark.parametrize("path", [*CONTROLS.split(), *UNCLEAR])
-@pytest.mark.parametrize("allowed", [True, False])
-def test_control_routes_never_pass(path: str, allowed: bool) -> None:
-    assert tell_meaning(path) is Meaning.CONTROLS
-    for method in ("GET", "POST", "DELETE", "OPTIONS"):
-        with pytest.raises(RouteNotServedError):
-            find_passage(method, path, allow_unrecorded=allowed)
+def test_control_routes_never_pass() -> None:
+    with checking_table() as table:
+        for allowed in [True, False]:
+            for path in [*CONTROLS.split(), *UNCLEAR]:
+                with table.case(path, repr(allowed)):
+                    assert tell_meaning(path) is Meaning.CONTROLS
+                    for method in ("GET", "POST", "DELETE", "OPTIONS"):
+                        with pytest.raises(RouteNotServedError):
+                            find_passage(method, path, allow_unrecorded=allowed)
 
 
-@pytest.mark.parametrize("path", [*GENERATES.split(), *CONTROLS.split(), *UNCLEAR])
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
-def test_what_generates_or_controls_cannot_be_added(method: str, path: str) -> None:
-    with pytest.raises(ValueError, match=r"never passed through|write METHOD"):
-        parse_open_route(f"{method} {path}")
+def test_what_generates_or_controls_cannot_be_added() -> None:
+    with checking_table() as table:
+        for method in ["GET", "POST", "PUT"]:
+            for path in [*GENERATES.split(), *CONTROLS.split(), *UNCLEAR]:
+                with table.case(path, method), pytest.raises(ValueError, match=r"never passed through|write METHOD"):
+                    parse_open_route(f"{method} {path}")
 
 
 @pytest.mark.parametrize(
@@ -99,11 +105,13 @@ def test_a_route_that_only_reads_can_be_added(route: str) -> None:
         find_passage("POST", opened.path, opened=[opened])
 
 
-@pytest.mark.parametrize("pattern", ["{}", "//{}", "{}/", "{}//", "/{}/"])
-@pytest.mark.parametrize("path", ["generate", "v1/completions", "pause_generation", "v1/models", "wasm"])
-def test_spelling_does_not_change_what_a_route_is(path: str, pattern: str) -> None:
-    for spelled in (pattern.format(path), pattern.format(path.upper())):
-        assert tell_meaning(spelled) is tell_meaning(path)
+def test_spelling_does_not_change_what_a_route_is() -> None:
+    with checking_table() as table:
+        for path in ["generate", "v1/completions", "pause_generation", "v1/models", "wasm"]:
+            for pattern in ["{}", "//{}", "{}/", "{}//", "/{}/"]:
+                with table.case(pattern, path):
+                    for spelled in (pattern.format(path), pattern.format(path.upper())):
+                        assert tell_meaning(spelled) is tell_meaning(path)
 
 
 def test_what_passes_goes_out_in_the_spelling_of_the_list() -> None:

@@ -19,7 +19,7 @@ from benchmarks.updates.rounds import (
     play_round,
     write_checkpoints,
 )
-from turnkeeper.demo.stack import ENGINES, running_engines, running_server
+from turnkeeper.demo.stack import ENGINES, MAX_BATCH, running_engines, running_server
 
 TRIES = 4
 """How often a round is played at most that an update missed: on a busy machine its turns can end before the pause."""
@@ -29,15 +29,19 @@ Note: TypeAlias = Callable[[Round, Verdict], None]
 
 
 @asynccontextmanager
-async def running_stage(folder: Path) -> AsyncGenerator[Stage]:
+async def running_stage(folder: Path, *, max_batch: int = MAX_BATCH) -> AsyncGenerator[Stage]:
     """Run the engines; traces and logs go to the folder.
+
+    Args:
+        folder: where they go.
+        max_batch: the places of each engine; a load has more agents than both have places.
 
     Raises:
         ProcessError: an engine did not start.
     """
     checkpoints = write_checkpoints(folder)
     traces = tuple(TraceReader(folder / f"engine-{index}.trace.jsonl") for index in range(ENGINES))
-    async with running_engines(folder, checkpoint=checkpoints[0]) as urls:
+    async with running_engines(folder, checkpoint=checkpoints[0], max_batch=max_batch) as urls:
         yield Stage(engine_urls=urls, checkpoints=checkpoints, traces=traces)
 
 

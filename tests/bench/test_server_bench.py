@@ -18,6 +18,7 @@ import pybase64
 import pytest
 from rich.console import Console
 
+from tablekit import checking_table
 from turnkeeper.bench.beside import Beside
 from turnkeeper.bench.budget import BudgetRow, check_budget
 from turnkeeper.bench.load.client import join_chunks
@@ -99,16 +100,18 @@ def test_a_small_case_runs_and_is_reported_whole(tmp_path: Path) -> None:
     assert case.name in (tmp_path / "tables").read_text()
 
 
-@pytest.mark.parametrize("start", [0, 1, 2, 3, PERIOD - 1, PERIOD, 2 * PERIOD + 5])
-@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, PERIOD + 1, 2 * PERIOD + 2])
-@pytest.mark.parametrize("topk", [1, 2, 3])
-def test_rows_are_those_of_one_table_wherever_they_are_cut(start: int, rows: int, topk: int) -> None:
-    shape = RoutingShape(layers=2, topk=topk, experts=16)
-    source = build_rows(shape, 3)
-    row_bytes = shape.layers * topk * 4
-    table = np.frombuffer(source.raw[: PERIOD * row_bytes], np.uint8).reshape(PERIOD, row_bytes)
-    expected = table[np.arange(start, start + rows) % PERIOD].tobytes()
-    assert pybase64.b64decode(b"".join(source.cut(start, rows)), validate=True) == expected
+def test_rows_are_those_of_one_table_wherever_they_are_cut() -> None:
+    with checking_table() as table:
+        for topk in [1, 2, 3]:
+            for rows in [0, 1, 2, 3, 4, PERIOD + 1, 2 * PERIOD + 2]:
+                for start in [0, 1, 2, 3, PERIOD - 1, PERIOD, 2 * PERIOD + 5]:
+                    with table.case(repr(start), repr(rows), repr(topk)):
+                        shape = RoutingShape(layers=2, topk=topk, experts=16)
+                        source = build_rows(shape, 3)
+                        row_bytes = shape.layers * topk * 4
+                        table = np.frombuffer(source.raw[: PERIOD * row_bytes], np.uint8).reshape(PERIOD, row_bytes)
+                        expected = table[np.arange(start, start + rows) % PERIOD].tobytes()
+                        assert pybase64.b64decode(b"".join(source.cut(start, rows)), validate=True) == expected
 
 
 def test_a_reply_fits_its_request(tokenizer: Tokenizer) -> None:

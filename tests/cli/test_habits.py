@@ -20,6 +20,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import turnkeeper
+from tablekit import checking_table
 from turnkeeper.cli.ending import run_command
 from turnkeeper.cli.main import app
 from turnkeeper.config.option import BY_ATTRIBUTE
@@ -146,12 +147,14 @@ def test_every_unknown_flag_is_named() -> None:
     ]
 
 
-@pytest.mark.parametrize("option", BY_ATTRIBUTE.values(), ids=lambda option: option.flag)
-def test_a_slip_in_any_option_finds_it(option: object) -> None:
-    flag = str(getattr(option, "flag"))  # noqa: B009 - the parameter's id wants a plain object
-    slip = flag[:-2] + flag[-1] + flag[-2] + "x"
-    hints = [line for line in invoke("serve", slip, "1").stderr.splitlines() if line.startswith("  hint: ")]
-    assert hints == [f"  hint: did you mean {flag}?"]
+def test_a_slip_in_any_option_finds_it() -> None:
+    with checking_table() as table:
+        for option in BY_ATTRIBUTE.values():
+            flag = option.flag
+            with table.case(flag):
+                slip = flag[:-2] + flag[-1] + flag[-2] + "x"
+                hints = [line for line in invoke("serve", slip, "1").stderr.splitlines() if line.startswith("  hint: ")]
+                assert hints == [f"  hint: did you mean {flag}?"]
 
 
 def test_other_servers_names_lead_to_options_that_there_are() -> None:

@@ -175,7 +175,12 @@ def post(url: str, body: dict[str, Any], key: str) -> bytes:
         return response.read()
 
 
-def call(*arguments: str, key: str | None = None) -> subprocess.CompletedProcess[str]:
+def call(*arguments: str, key: str | None = None) -> Result:
+    """A command within this process."""
+    return CliRunner().invoke(app, arguments, env={"TURNKEEPER_API_KEY": key})
+
+
+def start(*arguments: str, key: str | None = None) -> subprocess.CompletedProcess[str]:
     """A command as a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(SRC)} | ({} if key is None else {"TURNKEEPER_API_KEY": key})
     return subprocess.run(
@@ -204,7 +209,7 @@ def compare(server: str, folder: Path) -> None:
 
     rows = json.loads(call("sessions", server, "--json", key="admin-key").stdout)["sessions"]
     assert [(row["session_id"], row["turns"], row["metadata"]) for row in rows] == [(session_id, 2, {"task": "sum"})]
-    shown = call("show", server, "--json", key="admin-key")
+    shown = start("show", server, "--json", key="admin-key")
     assert shown.returncode == 0, shown.stderr
     of_server = json.loads(shown.stdout)
     of_file = json.loads(call("show", str(path), "--json").stdout)
@@ -225,21 +230,21 @@ def compare(server: str, folder: Path) -> None:
     assert forked in call("explain", store).stdout
     checkpoint = ("--hf-checkpoint", str(shipped_checkpoint()))
     collected = call("collect", store, session_id, "--out", str(folder / "out"), *checkpoint)
-    assert (collected.returncode, collected.stderr) == (0, "")
+    assert (collected.exit_code, collected.stderr) == (0, "")
     assert collected.stdout == f"{folder / 'out' / path.name}\n"
     assert (folder / "out" / path.name).read_bytes() == path.read_bytes()
     missing = call("collect", store, "f" * 32, "--out", str(folder / "out"), *checkpoint)
-    assert (missing.returncode, missing.stdout) == (1, "")
+    assert (missing.exit_code, missing.stdout) == (1, "")
     assert missing.stderr.startswith("turnkeeper: error: ")
     missing = call("show", store, "f" * 32)
-    assert (missing.returncode, missing.stdout) == (1, "")
+    assert (missing.exit_code, missing.stdout) == (1, "")
     assert missing.stderr.splitlines()[-1] == f"  hint: turnkeeper sessions {store}"
     missing = call("show", server, "f" * 32, key="admin-key")
-    assert (missing.returncode, missing.stdout) == (1, "")
+    assert (missing.exit_code, missing.stdout) == (1, "")
     assert "each process of --session-server-workers knows its own sessions alone" in missing.stderr
     explained = call("explain", server, session_id, "--api-key", "admin-key")
     assert forked in explained.stdout
-    refused = call("explain", server, session_id, "--api-key", "wrong")
+    refused = start("explain", server, session_id, "--api-key", "wrong")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("turnkeeper: error: ")
     assert "Traceback" not in refused.stderr

@@ -9,6 +9,7 @@
 
 import re
 from fractions import Fraction
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -19,9 +20,20 @@ from training.tasks import training_tasks
 from turnkeeper.demo.phrasings import HELD_OUT, Phrasings
 from turnkeeper.demo.tasks import Task, calculate, held_out_tasks, is_held_out_pair, is_solved
 
-DRAWN_TRAINING = training_tasks(4000, seed=1)
-DRAWN_HELD_OUT = held_out_tasks(4000, seed=1)
-SIDES = pytest.mark.parametrize("tasks", [DRAWN_TRAINING, DRAWN_HELD_OUT], ids=["training", "held-out"])
+
+@cache
+def draw_training() -> tuple[Task, ...]:
+    return training_tasks(4000, seed=1)
+
+
+@cache
+def draw_held_out() -> tuple[Task, ...]:
+    return held_out_tasks(4000, seed=1)
+
+
+@pytest.fixture(params=[draw_training, draw_held_out], ids=["training", "held-out"])
+def tasks(request: pytest.FixtureRequest) -> tuple[Task, ...]:
+    return request.param()
 
 
 def _sentence(task: Task) -> str:
@@ -36,10 +48,9 @@ def test_the_same_arguments_give_the_same_tasks() -> None:
     assert training_tasks(50, seed=7) == training_tasks(50, seed=7)
     assert training_tasks(50, seed=7) != training_tasks(50, seed=8)
     assert held_out_tasks(50, seed=7)[:20] == held_out_tasks(20, seed=7)
-    assert len({task.id for task in (*DRAWN_TRAINING, *DRAWN_HELD_OUT)}) == 8000
+    assert len({task.id for task in (*draw_training(), *draw_held_out())}) == 8000
 
 
-@SIDES
 def test_steps_lead_to_the_answer(tasks: tuple[Task, ...]) -> None:
     for task in tasks:
         value: int | None = None
@@ -54,14 +65,12 @@ def test_steps_lead_to_the_answer(tasks: tuple[Task, ...]) -> None:
         assert 0 <= int(task.answer) <= 99_999
 
 
-@SIDES
 def test_questions_name_every_operand_that_is_not_a_result(tasks: tuple[Task, ...]) -> None:
     for task in tasks:
         needed = [*re.findall(r"\d+", task.steps[0]), *(step.split()[2] for step in task.steps[1:])]
         assert sorted(re.findall(r"\d+", task.question)) == sorted(needed)
 
 
-@SIDES
 def test_tasks_are_varied(tasks: tuple[Task, ...]) -> None:
     assert {len(task.steps) for task in tasks} == {1, 2}
     assert {step.split()[1] for task in tasks for step in task.steps} == set("+-*/")
@@ -70,9 +79,9 @@ def test_tasks_are_varied(tasks: tuple[Task, ...]) -> None:
 
 
 def test_no_drawn_held_out_task_shares_a_sentence_or_a_pair_with_training() -> None:
-    assert not {_sentence(task) for task in DRAWN_HELD_OUT} & {_sentence(task) for task in DRAWN_TRAINING}
-    trained = {pair for task in DRAWN_TRAINING for pair in _pairs(task)}
-    assert not trained & {pair for task in DRAWN_HELD_OUT for pair in _pairs(task)}
+    assert not {_sentence(task) for task in draw_held_out()} & {_sentence(task) for task in draw_training()}
+    trained = {pair for task in draw_training() for pair in _pairs(task)}
+    assert not trained & {pair for task in draw_held_out() for pair in _pairs(task)}
 
 
 def _sentences(phrasings: Phrasings) -> set[str]:
@@ -92,8 +101,8 @@ def _sentences(phrasings: Phrasings) -> set[str]:
 
 def test_no_held_out_sentence_can_be_worded_in_training() -> None:
     trained, held_out = _sentences(TRAINING), _sentences(HELD_OUT)
-    assert {_sentence(task) for task in DRAWN_TRAINING} <= trained
-    assert {_sentence(task) for task in DRAWN_HELD_OUT} <= held_out
+    assert {_sentence(task) for task in draw_training()} <= trained
+    assert {_sentence(task) for task in draw_held_out()} <= held_out
     assert not trained & held_out
 
 

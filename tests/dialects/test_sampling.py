@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tablekit import checking_table
 from turnkeeper.dialects.sampling import apply_pins, parse_fields, parse_pins
 from turnkeeper.errors import FieldNotAllowedError, RequestError
 from turnkeeper.fields import FIELDS, Use, find_field, list_fields
@@ -27,12 +28,14 @@ def test_every_name_of_the_token_limit_is_one_value(name: str) -> None:
     assert parse(**{name: 7}) == {"max_tokens": 7}
 
 
-@pytest.mark.parametrize("name", LIMITS)
-@pytest.mark.parametrize("value", [0, -1, 1.5, "7", True, [7], {}])
-def test_a_bad_token_limit_is_refused_by_the_name_it_came_under(name: str, value: object) -> None:
-    with pytest.raises(RequestError, match=name) as caught:
-        parse(**{name: value})
-    assert caught.value.facts["param"] == name
+def test_a_bad_token_limit_is_refused_by_the_name_it_came_under() -> None:
+    with checking_table() as table:
+        for value in [0, -1, 1.5, "7", True, [7], {}]:
+            for name in LIMITS:
+                with table.case(name, repr(value)):
+                    with pytest.raises(RequestError, match=name) as caught:
+                        parse(**{name: value})
+                    assert caught.value.facts["param"] == name
 
 
 def test_names_of_one_field_may_agree_and_may_not_disagree() -> None:
@@ -86,11 +89,13 @@ BAD: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), BAD, ids=[f"{name}={value}" for name, value in BAD])
-def test_a_bad_value_is_refused_by_name(name: str, value: object) -> None:
-    with pytest.raises(RequestError, match=name) as caught:
-        parse(**{name: value})
-    assert caught.value.facts["param"] == name
+def test_a_bad_value_is_refused_by_name() -> None:
+    with checking_table() as table:
+        for name, value in BAD:
+            with table.case(name, repr(value)):
+                with pytest.raises(RequestError, match=name) as caught:
+                    parse(**{name: value})
+                assert caught.value.facts["param"] == name
 
 
 def test_good_values_are_kept_as_they_came() -> None:
@@ -104,18 +109,22 @@ def test_fields_about_calls_and_reports_are_forwarded() -> None:
     assert (found.forwarded, found.sampling, found.dropped_fields) == (fields, {}, ())
 
 
-@pytest.mark.parametrize("name", sorted({"user", "x_new", *FIELDS}))
-def test_null_asks_for_nothing(name: str) -> None:
-    found = parse_fields({name: None})
-    assert (found.sampling, found.forwarded, found.dropped_fields, found.notes) == ({}, {}, (), ())
+def test_null_asks_for_nothing() -> None:
+    with checking_table() as table:
+        for name in sorted({"user", "x_new", *FIELDS}):
+            with table.case(name):
+                found = parse_fields({name: None})
+                assert (found.sampling, found.forwarded, found.dropped_fields, found.notes) == ({}, {}, (), ())
 
 
-@pytest.mark.parametrize("name", [row.name for row in list_fields(Use.FIXED)])
-@pytest.mark.parametrize("value", [True, False, 3, "x", [1]], ids=repr)
-def test_a_field_whose_value_is_fixed_is_taken_in_any_value_and_noted(name: str, value: object) -> None:
-    found = parse_fields({name: value})
-    assert (found.sampling, found.forwarded, found.dropped_fields) == ({}, {}, ())
-    assert found.notes == (f"overrode {name}: its value is fixed here",)
+def test_a_field_whose_value_is_fixed_is_taken_in_any_value_and_noted() -> None:
+    with checking_table() as table:
+        for value in [True, False, 3, "x", [1]]:
+            for name in [row.name for row in list_fields(Use.FIXED)]:
+                with table.case(name, repr(value)):
+                    found = parse_fields({name: value})
+                    assert (found.sampling, found.forwarded, found.dropped_fields) == ({}, {}, ())
+                    assert found.notes == (f"overrode {name}: its value is fixed here",)
 
 
 def test_what_a_trainer_always_sends_is_served() -> None:
@@ -136,14 +145,16 @@ FAMILIES = [
 ]
 
 
-@pytest.mark.parametrize("name", [*PLACEMENT, *FAMILIES])
-@pytest.mark.parametrize("value", [0, "x", [None], {}, False], ids=repr)
-def test_a_field_that_chooses_weights_addresses_or_priority_is_refused_by_name(name: str, value: object) -> None:
-    with pytest.raises(FieldNotAllowedError, match=f"^{name} ") as caught:
-        parse_fields({name: value}, forward_fields=[name])
-    assert (caught.value.code, caught.value.http_status) == ("field_not_allowed", 400)
-    assert caught.value.facts["param"] == name
-    assert name in caught.value.hint
+def test_a_field_that_chooses_weights_addresses_or_priority_is_refused_by_name() -> None:
+    with checking_table() as table:
+        for value in [0, "x", [None], {}, False]:
+            for name in [*PLACEMENT, *FAMILIES]:
+                with table.case(name, repr(value)):
+                    with pytest.raises(FieldNotAllowedError, match=f"^{name} ") as caught:
+                        parse_fields({name: value}, forward_fields=[name])
+                    assert (caught.value.code, caught.value.http_status) == ("field_not_allowed", 400)
+                    assert caught.value.facts["param"] == name
+                    assert name in caught.value.hint
 
 
 TOKENS: list[tuple[str, Any]] = [
@@ -160,11 +171,13 @@ TOKENS: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), TOKENS, ids=[f"{name}={value}" for name, value in TOKENS])
-def test_a_field_that_takes_tokens_over_is_refused_by_name(name: str, value: object) -> None:
-    with pytest.raises(RequestError, match=f"^{name} ") as caught:
-        parse_fields({name: value}, forward_fields=[name])
-    assert caught.value.facts["param"] == name
+def test_a_field_that_takes_tokens_over_is_refused_by_name() -> None:
+    with checking_table() as table:
+        for name, value in TOKENS:
+            with table.case(name, repr(value)):
+                with pytest.raises(RequestError, match=f"^{name} ") as caught:
+                    parse_fields({name: value}, forward_fields=[name])
+                assert caught.value.facts["param"] == name
 
 
 def test_a_field_that_could_take_tokens_over_passes_under_the_value_that_asks_for_nothing() -> None:

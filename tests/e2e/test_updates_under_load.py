@@ -24,7 +24,10 @@ from benchmarks.updates.rounds import Load, PlayedSession, Round, TracedCall
 from benchmarks.updates.run import run_case, running_stage
 from turnkeeper.choices import OnAbort, PauseMode
 
-LOAD = Load(rollouts=10, concurrency=10, tasks=1)
+PLACES = 2
+"""Of each engine."""
+
+LOAD = Load(rollouts=6, concurrency=6, tasks=1)
 """More agents than the engines have places, so that the update always finds some of them generating. `make proof` plays
 longer rollouts, twenty times."""
 
@@ -51,7 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         done.verdicts[played.case.name].append(verdict)
 
     async def play_all() -> None:
-        async with running_stage(folder) as stage:
+        async with running_stage(folder, max_batch=PLACES) as stage:
             for case in CASES:
                 repeats = 2 if case.mode is PauseMode.ABORT else 1
                 await run_case(stage, case, folder, repeats=repeats, load=LOAD, weights=done.weights, on_round=note)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.builders import make_request
+from tablekit import checking_table
 from turnkeeper.engines import GenerateRequest, Generation, build_completion, check_generation, choose_versions
 from turnkeeper.engines.reply import parse_reply
 from turnkeeper.engines.sglang.chat import parse_chat_reply
@@ -220,44 +221,50 @@ def test_several_values_may_be_others(wire: str, data: st.DataObject) -> None:
 NO_IDS: list[Any] = [True, False, 1.0, 20.5, "1", "", None, [1], {"id": 1}, -1, 100, 2**31, 2**63, 2**64, 10**30]
 
 
-@pytest.mark.parametrize("odd", NO_IDS, ids=repr)
-@pytest.mark.parametrize("wire", WIRES)
-def test_what_is_no_id_of_the_model_is_refused(wire: str, odd: Any) -> None:
-    value = deepcopy(WIRES[wire][1])
-    if wire.startswith("vllm"):
-        value["choices"][0]["token_ids"][1] = odd
-    else:
-        meta = value["choices"][0]["meta_info"] if wire == "chat" else value["meta_info"]
-        meta["output_token_logprobs"][1][1] = odd
-        if wire != "chat":
-            value["output_ids"][1] = odd
-    with pytest.raises(EngineProtocolError):
-        read_checked(wire, value)
+def test_what_is_no_id_of_the_model_is_refused() -> None:
+    with checking_table() as table:
+        for wire in WIRES:
+            for odd in NO_IDS:
+                with table.case(repr(odd), wire):
+                    value = deepcopy(WIRES[wire][1])
+                    if wire.startswith("vllm"):
+                        value["choices"][0]["token_ids"][1] = odd
+                    else:
+                        meta = value["choices"][0]["meta_info"] if wire == "chat" else value["meta_info"]
+                        meta["output_token_logprobs"][1][1] = odd
+                        if wire != "chat":
+                            value["output_ids"][1] = odd
+                    with pytest.raises(EngineProtocolError):
+                        read_checked(wire, value)
 
 
-@pytest.mark.parametrize("odd", [True, "-0.5", None, [], {}, math.nan, math.inf, -math.inf, 1.0, 10**400], ids=repr)
-@pytest.mark.parametrize("wire", WIRES)
-def test_what_is_no_logprob_is_refused(wire: str, odd: Any) -> None:
-    value = deepcopy(WIRES[wire][1])
-    if wire == "vllm completions":
-        value["choices"][0]["logprobs"]["token_logprobs"][1] = odd
-    elif wire.startswith("vllm"):
-        value["choices"][0]["logprobs"]["content"][1]["logprob"] = odd
-    else:
-        meta = value["choices"][0]["meta_info"] if wire == "chat" else value["meta_info"]
-        meta["output_token_logprobs"][1][0] = odd
-    with pytest.raises(EngineProtocolError):
-        read_checked(wire, value)
+def test_what_is_no_logprob_is_refused() -> None:
+    with checking_table() as table:
+        for wire in WIRES:
+            for odd in [True, "-0.5", None, [], {}, math.nan, math.inf, -math.inf, 1.0, 10**400]:
+                with table.case(repr(odd), wire):
+                    value = deepcopy(WIRES[wire][1])
+                    if wire == "vllm completions":
+                        value["choices"][0]["logprobs"]["token_logprobs"][1] = odd
+                    elif wire.startswith("vllm"):
+                        value["choices"][0]["logprobs"]["content"][1]["logprob"] = odd
+                    else:
+                        meta = value["choices"][0]["meta_info"] if wire == "chat" else value["meta_info"]
+                        meta["output_token_logprobs"][1][0] = odd
+                    with pytest.raises(EngineProtocolError):
+                        read_checked(wire, value)
 
 
-@pytest.mark.parametrize("odd", [True, 3.0, "3", -3, None, [], 4, 10**30], ids=repr)
-@pytest.mark.parametrize("wire", WIRES)
-def test_a_count_that_is_none_is_no_count_of_the_ids(wire: str, odd: Any) -> None:
-    value = deepcopy(WIRES[wire][1])
-    holder = value["usage"] if wire.startswith("vllm") else value.get("meta_info")
-    (holder or value["choices"][0]["meta_info"])["completion_tokens"] = odd
-    with pytest.raises(EngineProtocolError, match="completion_tokens"):
-        read_checked(wire, value)
+def test_a_count_that_is_none_is_no_count_of_the_ids() -> None:
+    with checking_table() as table:
+        for wire in WIRES:
+            for odd in [True, 3.0, "3", -3, None, [], 4, 10**30]:
+                with table.case(repr(odd), wire):
+                    value = deepcopy(WIRES[wire][1])
+                    holder = value["usage"] if wire.startswith("vllm") else value.get("meta_info")
+                    (holder or value["choices"][0]["meta_info"])["completion_tokens"] = odd
+                    with pytest.raises(EngineProtocolError, match="completion_tokens"):
+                        read_checked(wire, value)
 
 
 @pytest.mark.parametrize("text", ["Input length (9 tokens) exceeds the maximum context length: 8", "too long"])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from engines.builders import make_request
+from tablekit import checking_table
 from turnkeeper.engines.sglang.chat import render_chat_body
 from turnkeeper.engines.sglang.generate import render_generate_body
 from turnkeeper.engines.vllm.generate import render_completions_body
@@ -38,17 +39,19 @@ SAMPLES: dict[str, Any] = {
 ROWS = [row for use in (Use.SAMPLING, Use.FORMAT) for row in list_fields(use) if not row.is_grammar]
 
 
-@pytest.mark.parametrize("wire", Wire)
-@pytest.mark.parametrize("name", [row.name for row in ROWS])
-def test_a_field_goes_out_under_the_wires_name_or_is_named_as_left_out(name: str, wire: Wire) -> None:
-    row, value = FIELDS[name], SAMPLES.get(name, 3)
-    fields = select_fields(make_request(sampling={name: value}), wire)
-    sent = {**fields.sampling, **fields.format}
-    if wire in row.names:
-        assert (sent, fields.dropped_fields) == ({row.names[wire]: value}, ())
-    else:
-        assert (sent, fields.dropped_fields) == ({}, (name,))
-    assert fields.forwarded == {}
+def test_a_field_goes_out_under_the_wires_name_or_is_named_as_left_out() -> None:
+    with checking_table() as table:
+        for name in [row.name for row in ROWS]:
+            for wire in Wire:
+                with table.case(wire, name):
+                    row, value = FIELDS[name], SAMPLES.get(name, 3)
+                    fields = select_fields(make_request(sampling={name: value}), wire)
+                    sent = {**fields.sampling, **fields.format}
+                    if wire in row.names:
+                        assert (sent, fields.dropped_fields) == ({row.names[wire]: value}, ())
+                    else:
+                        assert (sent, fields.dropped_fields) == ({}, (name,))
+                    assert fields.forwarded == {}
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,13 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from httpkit import Site, running_site
 from servicekit import assistant, user
+from tablekit import checking_table
 from turnkeeper.engines import EngineState
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.fleet.check_result import RouteState
-from turnkeeper.metrics import METRICS, MetricKind, MetricRow, Metrics
+from turnkeeper.metrics import METRICS, MetricKind, Metrics
 from turnkeeper.metrics.row import Unit
 from turnkeeper.metrics.values import ERROR_CODES, TASKS
 from turnkeeper.testing import ScriptedEngine, ScriptedReply
@@ -34,24 +33,28 @@ def test_names_are_unique() -> None:
     assert len(BY_NAME) == len(METRICS)
 
 
-@pytest.mark.parametrize("row", METRICS, ids=lambda row: row.name)
-def test_a_metric_is_there_and_explained(row: MetricRow) -> None:
-    text = Metrics(["http://a:1"]).render().decode()
-    suffix = "_total" if row.kind is MetricKind.COUNTER else ""
-    assert f"# HELP {row.name}{suffix} {row.help}" in text
-    assert row.help.endswith(".")
-    assert not row.tells or row.tells.endswith(".")
+def test_a_metric_is_there_and_explained() -> None:
+    with checking_table() as table:
+        for row in METRICS:
+            with table.case(row.name):
+                text = Metrics(["http://a:1"]).render().decode()
+                suffix = "_total" if row.kind is MetricKind.COUNTER else ""
+                assert f"# HELP {row.name}{suffix} {row.help}" in text
+                assert row.help.endswith(".")
+                assert not row.tells or row.tells.endswith(".")
 
 
 UNITS = {Unit.SECONDS: "_seconds", Unit.BYTES: "_bytes", Unit.TOKENS: "_tokens|tokens_", Unit.ROWS: "_rows"}
 
 
-@pytest.mark.parametrize("row", METRICS, ids=lambda row: row.name)
-def test_a_name_carries_its_unit(row: MetricRow) -> None:
-    for unit, form in UNITS.items():
-        assert bool(re.search(form, row.name)) == (row.unit is unit), unit
-    assert bool(row.buckets) == (row.kind is MetricKind.HISTOGRAM)
-    assert list(row.buckets) == sorted(row.buckets)
+def test_a_name_carries_its_unit() -> None:
+    with checking_table() as table:
+        for row in METRICS:
+            with table.case(row.name):
+                for unit, form in UNITS.items():
+                    assert bool(re.search(form, row.name)) == (row.unit is unit), unit
+                assert bool(row.buckets) == (row.kind is MetricKind.HISTOGRAM)
+                assert list(row.buckets) == sorted(row.buckets)
 
 
 def test_a_label_has_its_values_or_says_where_they_come_from() -> None:

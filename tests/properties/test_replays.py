@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sessionkit import Talk, ask, assistant, call, tool, user
+from thorough import examples
 from turnkeeper.core import Completion, FinishReason, Linear, Prompt, Session, Tree, VersionSpan
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.jsontypes import Message
@@ -46,7 +47,7 @@ def shuffle(value: Any, draw: Any) -> Any:
 
 
 @given(value=OBJECTS, one=SPELLINGS, other=SPELLINGS, data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 def test_an_object_is_equal_in_every_spelling(
     value: dict[str, Any], one: dict[str, Any], other: dict[str, Any], data: st.DataObject
 ) -> None:
@@ -73,7 +74,7 @@ def change(value: Any) -> Any:
 
 
 @given(value=OBJECTS, one=SPELLINGS, other=SPELLINGS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 def test_an_object_in_which_a_value_was_changed_is_another(
     value: dict[str, Any], one: dict[str, Any], other: dict[str, Any]
 ) -> None:
@@ -119,7 +120,7 @@ def respell_call(each: dict[str, Any], draw: Any) -> dict[str, Any]:
 
 
 @given(specs=st.lists(REPLIES, min_size=2, max_size=5), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_client_that_only_respells_attaches_turn_to_turn(
     specs: list[tuple[str, str, list[dict[str, Any]]]], data: st.DataObject
 ) -> None:
@@ -138,7 +139,7 @@ def test_a_client_that_only_respells_attaches_turn_to_turn(
 
 
 @given(specs=st.lists(REPLIES, min_size=2, max_size=5), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_client_that_changes_a_message_attaches_before_the_change(
     specs: list[tuple[str, str, list[dict[str, Any]]]], data: st.DataObject
 ) -> None:
@@ -158,7 +159,7 @@ def test_a_client_that_changes_a_message_attaches_before_the_change(
 
 
 @given(sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(0, 1)), min_size=1, max_size=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_history_without_branches_is_the_same_under_both_policies(sizes: list[tuple[int, int, int]]) -> None:
     sessions = [Session.open(policy) for policy in (Linear(), Tree())]
     for session in sessions:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from servicekit import Turn, assistant, build_kit, user
+from thorough import examples
 from turnkeeper.core import fold
 from turnkeeper.errors import EngineError, SessionClosedError
 from turnkeeper.jsontypes import JsonObject
@@ -243,5 +244,5 @@ class ServiceMachine(RuleBasedStateMachine):
         return next(each for each in self.kit.engine.calls if each.request.messages[-1] == call.messages[-1])
 
 
-ServiceMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+ServiceMachine.TestCase.settings = settings(max_examples=examples(12), stateful_step_count=30, deadline=None)
 TestServiceMachine = ServiceMachine.TestCase

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sessionkit import ask, assistant, call, user
+from thorough import examples
 from turnkeeper.choices import OnRewrittenCalls, OnTruncated
 from turnkeeper.core import (
     Completion,
@@ -457,7 +458,7 @@ class SessionMachine(RuleBasedStateMachine):
 
 def machine(policy: HistoryPolicy, choice: OnRewrittenCalls = OnRewrittenCalls.FIRST) -> Any:
     case = type("Machine", (SessionMachine,), {"policy": policy, "choice": choice}).TestCase
-    case.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+    case.settings = settings(max_examples=examples(16), stateful_step_count=25, deadline=None)
     return case
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from assets import get_asset
 from rendering.addedtokens import add_markers
-from turnkeeper.rendering import FAMILIES, Checkpoint, Renderer, build_renderer
+from turnkeeper.rendering import FAMILIES, Checkpoint, Renderer, Tokenizer, build_renderer
 
 _SPECIAL = [
     "<|im_start|>",
@@ -135,6 +135,12 @@ def tokenizer_json() -> bytes:
     return add_markers(document, {**dict.fromkeys(_SPECIAL, True), **dict.fromkeys(_PLAIN, False)})
 
 
+@cache
+def tokenizer() -> Tokenizer:
+    """The stand-in tokenizer, loaded once: it takes longer to load than most tests take."""
+    return Tokenizer(tokenizer_json())
+
+
 def find_template(family: str) -> str | None:
     """A family's template; None for the encoders."""
     if family in WITHOUT_TEMPLATE:
@@ -148,7 +154,7 @@ def find_template(family: str) -> str | None:
 def standin(family: str) -> Renderer:
     """A family on the stand-in tokenizer."""
     checkpoint = Checkpoint(tokenizer_json=tokenizer_json(), template=find_template(family))
-    return build_renderer(checkpoint, family, format_time=lambda pattern: "2026-11-30")
+    return build_renderer(checkpoint, family, format_time=lambda pattern: "2026-11-30", tokenizer=tokenizer())
 
 
 OWN_RULE = [name for name, family in FAMILIES.items() if family.history_format is not None]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rendering.sampled import extend
-from rendering.standins import find_template, standin, tokenizer_json
+from rendering.standins import find_template, standin, tokenizer, tokenizer_json
 from rendering.talk import LOOK, assistant, call, system, tool, user
 from turnkeeper.core.tokens import NO_TOKENS
 from turnkeeper.errors import ConfigError, RequestError, TemplateError
@@ -22,7 +22,8 @@ from turnkeeper.rendering.checks import CheckOutcome, verify
 
 
 def build(family: str, template: str, **options: Any) -> Renderer:
-    return build_renderer(Checkpoint(tokenizer_json=tokenizer_json(), template=template), family, **options)
+    checkpoint = Checkpoint(tokenizer_json=b"", template=template)
+    return build_renderer(checkpoint, family, tokenizer=tokenizer(), **options)
 
 
 def parse(family: str, text: str) -> ParsedReply:

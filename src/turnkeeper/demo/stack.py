@@ -45,12 +45,14 @@ async def running_stack(folder: Path, *, mode: PauseMode, checkpoint: Path) -> A
 
 
 @asynccontextmanager
-async def running_engines(folder: Path, *, checkpoint: Path) -> AsyncGenerator[tuple[str, ...]]:
-    """Run the engines alone, each with its log and trace in the folder; their URLs."""
+async def running_engines(
+    folder: Path, *, checkpoint: Path, max_batch: int = MAX_BATCH
+) -> AsyncGenerator[tuple[str, ...]]:
+    """Run the engines alone, with so many places each, and each with its log and trace in the folder; their URLs."""
     async with AsyncExitStack() as stack:
         urls: list[str] = []
         for index in range(ENGINES):
-            command = _engine_command(folder, index, checkpoint)
+            command = _engine_command(folder, index, checkpoint, max_batch)
             engine = running_command(command, log=folder / f"engine-{index}.log")
             urls.append((await stack.enter_async_context(engine)).url)
         yield tuple(urls)
@@ -65,11 +67,11 @@ async def running_server(
         yield server.url
 
 
-def _engine_command(folder: Path, index: int, checkpoint: Path) -> list[str]:
+def _engine_command(folder: Path, index: int, checkpoint: Path, max_batch: int) -> list[str]:
     trace = folder / f"engine-{index}.trace.jsonl"
     return [
         *("engine", "--port", "0", "--seed", str(index), "--weights", str(checkpoint)),
-        *("--max-batch", str(MAX_BATCH), "--debug-kv-trace", str(trace)),
+        *("--max-batch", str(max_batch), "--debug-kv-trace", str(trace)),
     ]
 
 

@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rendering.sampled import extend, parent_ids
-from rendering.standins import STABLE, find_template, read_template, standin, tokenizer_json
+from rendering.standins import STABLE, find_template, read_template, standin, tokenizer
 from rendering.talk import LOOK, assistant, call, system, tool, user
 from rendering.templates.test_any_template import build, sources
+from tablekit import checking_table
 from turnkeeper.errors import RequestError, RoleNotAppendableError, TemplateError
 from turnkeeper.jsontypes import JsonObject, Message
 from turnkeeper.rendering import FAMILIES, Checkpoint, MismatchType, ParentContext, Renderer, build_renderer
@@ -128,12 +129,14 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("family", [*IN_PLACE, *HEAD_ONLY])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_each_message_has_its_place(family: str, case: Case) -> None:
-    sent = [*case.sent]
-    assert standin(family).place(case.sent) == (case.in_place if family in IN_PLACE else case.at_head)
-    assert case.sent == sent
+def test_each_message_has_its_place() -> None:
+    with checking_table() as table:
+        for case in CASES:
+            for family in [*IN_PLACE, *HEAD_ONLY]:
+                with table.case(family, case.id):
+                    sent = [*case.sent]
+                    assert standin(family).place(case.sent) == (case.in_place if family in IN_PLACE else case.at_head)
+                    assert case.sent == sent
 
 
 @pytest.mark.parametrize(
@@ -170,11 +173,13 @@ FOUND = {
 """Templates under ``default``, and a declared family that places messages as they must be placed there."""
 
 
-@pytest.mark.parametrize("template", FOUND)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_family_default_finds_the_places_of_a_template(template: str, case: Case) -> None:
-    renderer = find_default(template)
-    assert renderer.place(case.sent) == standin(FOUND[template]).place(case.sent)
+def test_the_family_default_finds_the_places_of_a_template() -> None:
+    with checking_table() as table:
+        for case in CASES:
+            for template in FOUND:
+                with table.case(template, case.id):
+                    renderer = find_default(template)
+                    assert renderer.place(case.sent) == standin(FOUND[template]).place(case.sent)
 
 
 @cache
@@ -317,7 +322,7 @@ DROPPING = """{% for m in messages %}{% if m.role != 'user' or loop.index < 4 %}
 
 
 def build_template(template: str, family: str = "default") -> Renderer:
-    return build_renderer(Checkpoint(tokenizer_json=tokenizer_json(), template=template), family)
+    return build_renderer(Checkpoint(tokenizer_json=b"", template=template), family, tokenizer=tokenizer())
 
 
 def test_a_message_of_a_first_prompt_that_the_template_drops_is_refused_by_its_index() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from rendering.standins import STABLE, find_template, standin, tokenizer_json
+from rendering.standins import STABLE, find_template, standin, tokenizer
 from rendering.talk import assistant, user
 from turnkeeper.choices import RenderTools
 from turnkeeper.core.tokens import join_ids
@@ -24,8 +24,10 @@ SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}}
 
 
 def build(family: str, form: RenderTools) -> Renderer:
-    checkpoint = Checkpoint(tokenizer_json=tokenizer_json(), template=find_template(family))
-    return build_renderer(checkpoint, family, format_time=lambda pattern: "2026-11-30", render_tools=form)
+    checkpoint = Checkpoint(tokenizer_json=b"", template=find_template(family))
+    return build_renderer(
+        checkpoint, family, format_time=lambda pattern: "2026-11-30", render_tools=form, tokenizer=tokenizer()
+    )
 
 
 def write(family: str, form: RenderTools, tools: list[JsonObject]) -> str:

@@ -7,22 +7,16 @@
 4. What the fast encoder finds is decided by `tokenizers`.
 """
 
-from functools import cache
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rendering.standins import tokenizer as build_standin
 from rendering.standins import tokenizer_json
 from rendering.tokenization.sentencepiece import DECODERS, build_sentencepiece
 from turnkeeper.core.tokens import TokenIds, freeze_ids, join_ids
 from turnkeeper.rendering import Renderer, Tokenizer
 from turnkeeper.rendering.tokenization import find_noncanonical, is_respelled
-
-
-@cache
-def build_standin() -> Tokenizer:
-    return Tokenizer(tokenizer_json())
 
 
 def find_tokenizer(name: str, qwen3: Renderer) -> Tokenizer:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rendering.standins import tokenizer_json
+from rendering.standins import tokenizer as build_byte_level
 from rendering.tokenization.sentencepiece import DECODERS, MARKERS, PLAIN_MARKERS, build_sentencepiece
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.rendering import Tokenizer, get_family
@@ -21,12 +21,11 @@ from turnkeeper.rendering.parsing import TaggedParser
 from turnkeeper.rendering.tokenization import Detokenizer, SegmentStream
 from turnkeeper.rendering.tool_calls import ToolSchemas
 
-BYTE_LEVEL = Tokenizer(tokenizer_json())
 KINDS = [*DECODERS, "byte level"]
 
 
 def get_tokenizer(kind: str) -> Tokenizer:
-    return BYTE_LEVEL if kind == "byte level" else build_sentencepiece(kind)
+    return build_byte_level() if kind == "byte level" else build_sentencepiece(kind)
 
 
 def cut(ids: Sequence[int], places: Sequence[int]) -> list[list[int]]:

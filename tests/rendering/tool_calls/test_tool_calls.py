@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from rendering.parsing.test_replies import markers_of, sample
 from rendering.standins import standin
 from rendering.talk import assistant, call, user
+from tablekit import checking_table
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering import FAMILIES, ParsedReply, Renderer, parse_completion
 
@@ -171,12 +172,14 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
-@pytest.mark.parametrize("family", ["qwen35", "qwen36", "nemotron3"])
-def test_a_value_may_hold_any_tag(family: str, value: str) -> None:
-    text = function(parameter("text", value), parameter("path", "p"))
-    reply = parse(family, text)
-    assert (list_calls(reply), reply.content.strip()) == ([("write", {"text": value, "path": "p"})], "")
+def test_a_value_may_hold_any_tag() -> None:
+    with checking_table() as table:
+        for family in ["qwen35", "qwen36", "nemotron3"]:
+            for label, value in VALUES.items():
+                with table.case(label, family):
+                    text = function(parameter("text", value), parameter("path", "p"))
+                    reply = parse(family, text)
+                    assert (list_calls(reply), reply.content.strip()) == ([("write", {"text": value, "path": "p"})], "")
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
@@ -451,12 +454,14 @@ STRING_OR_NULL: tuple[Any, ...] = (
 )
 
 
-@pytest.mark.parametrize("family", ["qwen35", "qwen36", "nemotron3", "minimax_m25", "glm47"])
-@pytest.mark.parametrize("schema", STRING_OR_NULL)
-@pytest.mark.parametrize("text", ["1", "1.50", "true", "True", "[1]", '{"a": 1}', '"quoted"', "1e999", "00", "NaN"])
-def test_a_string_that_is_no_number_by_its_schema_stays_a_string(family: str, schema: Any, text: str) -> None:
-    assert parse_value(family, schema, text) == text
-    assert parse_value(family, schema, "null") is None
+def test_a_string_that_is_no_number_by_its_schema_stays_a_string() -> None:
+    with checking_table() as table:
+        for text in ["1", "1.50", "true", "True", "[1]", '{"a": 1}', '"quoted"', "1e999", "00", "NaN"]:
+            for schema in STRING_OR_NULL:
+                for family in ["qwen35", "qwen36", "nemotron3", "minimax_m25", "glm47"]:
+                    with table.case(family, repr(schema), repr(text)):
+                        assert parse_value(family, schema, text) == text
+                        assert parse_value(family, schema, "null") is None
 
 
 def parse_value(family: str, schema: Any, text: str) -> Any:
@@ -494,10 +499,12 @@ SPELLED: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("schema", "text", "value"), SPELLED.values(), ids=SPELLED.keys())
-def test_a_schema_gives_a_text_its_type(schema: Any, text: str, value: Any) -> None:
-    found = parse_value("qwen35", schema, text)
-    assert (found, type(found)) == (value, type(value))
+def test_a_schema_gives_a_text_its_type() -> None:
+    with checking_table() as table:
+        for label, (schema, text, value) in SPELLED.items():
+            with table.case(label):
+                found = parse_value("qwen35", schema, text)
+                assert (found, type(found)) == (value, type(value))
 
 
 def test_none_is_null_only_where_the_family_writes_it_so() -> None:
