@@ -50,6 +50,10 @@ def change(folder: Path, statement: str) -> None:
         database.execute(statement)
 
 
+def list_names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*"))
+
+
 def read_files(folder: Path) -> dict[str, bytes]:
     """What is in a store, less what SQLite shares between processes."""
     paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith("-shm"))
@@ -203,3 +207,17 @@ async def test_a_store_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
     manifest.write_bytes(orjson.dumps({**orjson.loads(manifest.read_bytes()), "version": 999}))
     with pytest.raises(StoreVersionError):
         StoreSource(tmp_path)
+
+
+async def test_a_store_on_a_medium_that_cannot_be_written_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as kit:
+        session_id = await play(kit)
+    assert list_ids(tmp_path) == [session_id]  # a reader that may write leaves an empty log
+    (tmp_path / "slot-000" / "sessions.db-shm").unlink()
+    before = list_names(tmp_path)
+    monkeypatch.setattr("turnkeeper.store.database._is_writable", lambda _: False)
+    assert list_ids(tmp_path) == [session_id]
+    assert len(read(tmp_path, session_id)["turns"]) == 3
+    assert list_names(tmp_path) == before

@@ -46,8 +46,8 @@ def _explain_loss(items: Items) -> str:
     try:
         for run in items.runs:
             run.check()
-    except (OSError, StoreRecordError) as error:
-        return error.message if isinstance(error, StoreRecordError) else error.strerror or str(error)
+    except StoreRecordError as error:
+        return error.message
     return ""
 
 

@@ -104,8 +104,8 @@ def open_reader(folder: Path) -> Engine:
 
     A database in a folder that cannot be written is read as it stands, provided that its log was copied into it.
     """
-    path = folder / DATABASE
-    is_quiet = not path.with_name(f"{DATABASE}-wal").exists()
+    path, log = folder / DATABASE, folder / f"{DATABASE}-wal"
+    is_quiet = not log.exists() or not log.stat().st_size  # an earlier reader leaves an empty one
     mode = "mode=ro&immutable=1" if is_quiet and not _is_writable(folder) else "mode=ro"
 
     def prepare(connection: sqlite3.Connection) -> None:

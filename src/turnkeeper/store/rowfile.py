@@ -4,6 +4,7 @@ A turn's record says where its payloads stand. They are written where the last *
 or unfinished write left there is overwritten, and is cut off where it is longer.
 """
 
+import errno
 import mmap
 import os
 import weakref
@@ -20,6 +21,9 @@ from turnkeeper.store.faults import CrashPoint, Reach, go_on
 from turnkeeper.store.payload import Payload, PayloadPlace, compute_checksum, new_checksum
 
 _SUFFIX = ".rows"
+
+_LOST = (None, errno.ENOENT, errno.EIO)
+"""The errors by which items are lost, None for a file that ends early. Others pass: too many open files, for one."""
 
 _CHECKED_BYTES = 1 << 20
 """How many bytes are held at a time to be compared with a checksum."""
@@ -87,6 +91,8 @@ class StoredItems:
                 self._file.read_into(piece, offset)
                 checksum.update(piece)
         except OSError as error:
+            if error.errno not in _LOST:
+                raise
             raise _build_lost(place, error.strerror or str(error)) from error
         if checksum.intdigest() != place.checksum:
             raise _build_lost(place, "their checksum is wrong")

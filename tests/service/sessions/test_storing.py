@@ -6,6 +6,7 @@
 4. A deleted session stays deleted, and an expired one expired, also where turns may open sessions.
 5. The end of a server ends no session.
 6. A receipt stands for no turn that took the place of a torn one.
+7. A wall clock that jumps back ends no session, removes none and loses none.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from servicekit import Kit, assistant, build_kit, user
 from storekit import FINGERPRINT, SECRET
 from turnkeeper.core import DropReason
 from turnkeeper.errors import SessionExpiredError, SessionNotFoundError, StoreFullError, StoreWriteError
+from turnkeeper.ids import SessionId
 from turnkeeper.samples import decode_samples
 from turnkeeper.service.sessions import NewSession
 from turnkeeper.service.sessions.footprint import Part, measure_session
@@ -44,12 +46,13 @@ async def serving(
     reach: Reach = go_on,
     rules: StoreRules | None = None,
     keeps_deleted: bool = False,
+    clock: ManualClock | None = None,
     **options: Any,
 ) -> AsyncIterator[Kit]:
     """A server with its store in this folder; it ends in order."""
     store = SessionStore.open(folder, fingerprint=FINGERPRINT, secret=SECRET, reach=reach, rules=rules)
     store.start()
-    retention, clock = RetentionRules(keep_s=7 * 86400.0, tombstone_s=3600.0), ManualClock()
+    retention, clock = RetentionRules(keep_s=7 * 86400.0, tombstone_s=3600.0), clock or ManualClock()
     kit = build_kit(
         clock=clock,
         build_keeper=lambda matcher: StoreKeeper(
@@ -350,3 +353,28 @@ async def test_the_store_is_measured_and_has_every_series_without_one(tmp_path: 
     assert measured["turnkeeper_store_transaction_seconds_total"] > 0
     assert measured["turnkeeper_store_bytes"] > 0
     assert measured["turnkeeper_store_failed_writes_total"] == 0
+
+
+async def test_a_clock_that_jumps_back_ends_and_loses_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as kit:
+        session_id = await play(kit, ttl_s=60.0)
+        receipt = (await kit.service.collect(session_id)).receipt
+        assert receipt is not None
+    a_day_ago = ManualClock(unix=ManualClock().unix() - 86400.0)
+    async with serving(tmp_path, clock=a_day_ago) as kit:
+        (row,) = (await kit.service.list_sessions())["sessions"]
+        assert (row["session_id"], row["age_s"], row["idle_s"]) == (session_id, 0.0, 0.0)
+        await kit.service.recall([session_id])
+        await kit.clock.advance(59)
+        await kit.say(session_id, [user("a"), assistant("first"), user("n")], "new")
+        assert (await kit.service.acknowledge(session_id, receipt)).turn_ids == (0, 1, 2)
+        kit.service.sweep()
+        assert len(kit.look(session_id).forest) == 4
+        await kit.clock.advance(61)
+        assert kit.service.sweep() == 1  # its time to live counts from its last request, by a clock that never jumps
+    store = SessionStore.open(tmp_path, fingerprint=FINGERPRINT, secret=SECRET)
+    store.start()
+    rules = RetentionRules(keep_s=3600.0, tombstone_s=60.0)
+    assert await store.apply_retention(rules, now=a_day_ago.unix() - 86400.0) == []
+    assert len(store.reader.load_session(SessionId(session_id)).places) == 4
+    await store.close()

@@ -64,7 +64,7 @@ class HeldRows:
             patch = self._standing[self._at]
             try:
                 self._held_RLK = patch.experts_RLK
-            except (OSError, StoreRecordError):
+            except StoreRecordError:
                 self._held_RLK = np.empty((0, *patch.shape[1:]), patch.dtype)
         return self._held_RLK
 
