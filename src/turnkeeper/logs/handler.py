@@ -70,11 +70,18 @@ def build_line(record: logging.LogRecord) -> LogLine:
         event, said = record.msg.name, record.msg.fields
     else:
         event, said = MESSAGE, {"logger": record.name, "message": read_message(record)}
-    fields: dict[str, FieldValue] = {**get_ids(), **{name: value for name, value in said.items() if value is not None}}
+    context = get_ids()
+    fields: dict[str, FieldValue] = {}
+    for name in ID_KEYS:
+        value = said.get(name)
+        if value is None:
+            value = context.get(name)
+        if value is not None:
+            fields[name] = value
+    fields |= {name: value for name, value in said.items() if value is not None}  # an id keeps its place
     if record.exc_info and record.exc_info[1] is not None:
         fields |= describe_fault(record.exc_info[1])
-    ids = {name: fields.pop(name) for name in ID_KEYS if name in fields}
-    return LogLine(at=record.created, level=record.levelno, event=event, fields={**ids, **fields})
+    return LogLine(at=record.created, level=record.levelno, event=event, fields=fields)
 
 
 def read_message(record: logging.LogRecord) -> str:

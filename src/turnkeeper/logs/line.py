@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import orjson
 
@@ -28,6 +28,9 @@ _LENGTHS = (2000, 500, 100, 20)
 
 _LONGEST_INT_BITS = 63
 """A longer number is written as text: readers of JSON do not agree on it."""
+
+_NUMBERS = {int, float, bool, type(None)}
+"""The kinds of values beside texts that need no cleaning, if they are not too long."""
 
 Fields: TypeAlias = Mapping[str, FieldValue]
 
@@ -58,6 +61,7 @@ class LineRenderer:
         """
         self._form = form
         known = [each for each in secrets if each]
+        self._known = tuple(known)
         self._secret = re.compile("|".join([SESSION_KEY.pattern, *map(re.escape, known)]))
         self._shortest_secret = min((len(each) for each in known), default=SESSION_KEY_LENGTH)
         self._worker = {} if worker is None else {"worker": worker}
@@ -65,8 +69,9 @@ class LineRenderer:
 
     def render(self, line: LogLine) -> bytes:
         """Render one line with its end, at most `LONGEST_LINE_BYTES` long."""
-        fields = {name: self._clean(value) for name, value in line.fields.items() if value is not None}
-        fields = self._worker | fields
+        fields = {**self._worker, **line.fields}
+        if not self._is_plain(fields.values()):
+            fields = {name: self._clean(value) for name, value in fields.items()}
         rendered = self._render(line, fields)
         for length in _LENGTHS:
             if len(rendered) <= LONGEST_LINE_BYTES:
@@ -76,11 +81,27 @@ class LineRenderer:
             return rendered
         return self._render(line, {**self._worker, "cut": True})
 
+    def _is_plain(self, values: Iterable[FieldValue]) -> bool:
+        """Return True where no value needs cleaning, which is nearly always so; all texts are looked at together."""
+        texts: list[str] = []
+        for value in values:
+            kind = type(value)
+            if kind is str:
+                texts.append(cast(str, value))
+            elif (kind is int and cast(int, value).bit_length() > _LONGEST_INT_BITS) or kind not in _NUMBERS:
+                return False
+        said = " ".join(texts)
+        return said.isprintable() and not any(key in said for key in self._known) and not SESSION_KEY.search(said)
+
     def _render(self, line: LogLine, fields: Fields) -> bytes:
         time = self._format_time(line.at)
         if self._form is LogFormat.JSON:
             level = logging.getLevelName(line.level).lower()
-            rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in fields.items()}
+            rounded = {
+                name: round(value, 6) if isinstance(value, float) else value
+                for name, value in fields.items()
+                if value is not None
+            }
             return orjson.dumps({"time": time, "level": level, "event": line.event, **rounded}) + b"\n"
         parts = [time, logging.getLevelName(line.level), line.event, *render_fields(fields)]
         return " ".join(parts).encode() + b"\n"
