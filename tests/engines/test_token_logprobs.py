@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnkeeper.engines.reply import parse_reply
-from turnkeeper.engines.token_logprobs import cut_token_logprobs, read_token_logprobs
+from turnkeeper.engines.token_logprobs import TokenLogprobs, cut_token_logprobs, read_token_logprobs
 from turnkeeper.errors import EngineProtocolError
 
 URL = "http://engine"
@@ -37,7 +37,25 @@ def test_the_cut_list_says_what_the_parsed_one_says(entries: list[tuple[Any, Any
     assert list(map(repr, cut.ids)) == list(map(repr, parsed.ids))
     assert list(map(repr, cut.logprobs)) == list(map(repr, parsed.logprobs))
     np.testing.assert_array_equal(cut.freeze_logprobs(), parsed.freeze_logprobs())
+    assert freeze_or_refuse(cut) == freeze_or_refuse(parsed)
     assert orjson.loads(rest) == orjson.loads(write(None))
+
+
+def freeze_or_refuse(found: TokenLogprobs) -> object:
+    try:
+        return found.freeze_ids(URL).tolist()
+    except EngineProtocolError as error:
+        return str(error)
+
+
+@given(entries=st.lists(st.tuples(st.floats(-9, 0), st.integers(-1, 2**31) | st.booleans(), st.none()), min_size=1))
+def test_ids_of_the_cut_list_are_those_of_the_parsed_one(entries: list[tuple[Any, Any, None]]) -> None:
+    text = write(entries)
+    _, cut = cut_token_logprobs(text)
+    assert cut is not None
+    parsed = read_token_logprobs(orjson.loads(text)["meta_info"]["output_token_logprobs"], URL)
+    assert freeze_or_refuse(cut) == freeze_or_refuse(parsed)
+    assert cut.freeze_logprobs().tobytes() == parsed.freeze_logprobs().tobytes()
 
 
 IRREGULAR: dict[str, object] = {

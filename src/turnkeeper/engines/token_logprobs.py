@@ -6,6 +6,7 @@ takes the list out of the raw reply and reads it as one flat list of numbers. A 
 stands, and `read_token_logprobs` reads it after parsing.
 """
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
@@ -31,6 +32,8 @@ class TokenLogprobs:
     """The ids as they were parsed, unchecked; `freeze_ids` checks them."""
     logprobs: Sequence[object]
     """The log-probabilities as they were parsed: numbers, or null where the engine has none."""
+    is_packable: bool = False
+    """True if no value is a boolean, which would be packed as a number."""
 
     def freeze_ids(self, url: str) -> TokenIds:
         """Return the token ids, shape [T].
@@ -39,7 +42,8 @@ class TokenLogprobs:
             EngineProtocolError: an entry is no token id.
         """
         try:
-            return freeze_whole_numbers(self.ids)
+            packed = self._pack("i", self.ids)
+            return freeze_whole_numbers(self.ids) if packed is None else freeze_ids(np.frombuffer(packed, np.int32))
         except (ValueError, OverflowError) as error:
             raise EngineProtocolError(
                 f"output_token_logprobs of {url} holds an entry without a token id: {error}", url=url
@@ -47,10 +51,21 @@ class TokenLogprobs:
 
     def freeze_logprobs(self) -> NDArray[np.float64]:
         """Return the log-probabilities, shape [T], with NaN for an entry that is no number."""
-        if set(map(type, self.logprobs)) == {float}:  # nearly always; looking at each takes three times as long
-            return np.array(self.logprobs, dtype=np.float64)
+        packed = self._pack("d", self.logprobs)
+        if packed is not None:
+            return np.frombuffer(packed)
         numbers = (float(value) if isinstance(value, float) or is_number(value) else nan for value in self.logprobs)
         return np.fromiter(numbers, dtype=np.float64, count=len(self.logprobs))
+
+    def _pack(self, kind: str, values: Sequence[object]) -> bytes | None:
+        """Pack values, at least one, as numbers of one kind, which takes a fifth of what numpy takes to look at each;
+        None where some are of another kind."""
+        if not self.is_packable or not values:
+            return None
+        try:
+            return struct.pack(f"={len(values)}{kind}", *values)
+        except (struct.error, OverflowError):
+            return None
 
 
 def cut_token_logprobs(text: bytearray) -> tuple[bytearray, TokenLogprobs | None]:
@@ -81,7 +96,8 @@ def cut_token_logprobs(text: bytearray) -> tuple[bytearray, TokenLogprobs | None
     if not is_regular:
         return text, None
     rest = text[:start] + _KEY + b"null" + text[stop:]
-    return rest, TokenLogprobs(ids=flat[1::3], logprobs=flat[0::3])
+    has_booleans = b"t" in listed or b"f" in listed  # of all that can stand here, only they have these letters
+    return rest, TokenLogprobs(ids=flat[1::3], logprobs=flat[0::3], is_packable=not has_booleans)
 
 
 def read_token_logprobs(entries: Sequence[Any], url: str) -> TokenLogprobs:
