@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -38,11 +39,11 @@ AGENT = {"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-01", "tracestate": "vendor=1",
 class Traced:
     """A service whose spans are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.exporter = InMemorySpanExporter()
         provider = TracerProvider(shutdown_on_exit=False)
         self.tracing = OtelTracing(provider, SimpleSpanProcessor(self.exporter))
-        self.kit: Kit = build_kit(tracing=self.tracing)
+        self.kit: Kit = build_kit(tracing=self.tracing, **options)
 
     @property
     def spans(self) -> tuple[ReadableSpan, ...]:
@@ -67,8 +68,8 @@ class Traced:
 
 
 @asynccontextmanager
-async def traced() -> AsyncGenerator[Traced]:
-    made = Traced()
+async def traced(**options: Any) -> AsyncGenerator[Traced]:
+    made = Traced(**options)
     yield made
     await made.tracing.close()
 
@@ -129,6 +130,16 @@ async def test_a_turn_has_the_attributes_of_the_table() -> None:
             "turnkeeper.call.id": at.kit.engine.calls[0].request.rid,
         }
         assert {*turn, *call} <= {*SpanAttribute}
+
+
+async def test_the_first_tokens_of_a_stream_are_timed() -> None:
+    async with traced(on_abort="resume") as at:
+        turn = await at.kit.begin(at.kit.create(), [user("hello")], trace=AGENT, stream=True)
+        await at.kit.clock.advance(2.0)
+        at.kit.engine.calls[-1].stream("h")
+        at.kit.engine.answer(text="hi")
+        await turn.read()
+        assert (at.get(TURN_SPAN).attributes or {})["gen_ai.response.time_to_first_chunk"] == 2.0
 
 
 def test_the_port_of_an_engine_is_named_where_its_url_has_one() -> None:

@@ -173,6 +173,14 @@ def test_a_folder_without_payloads_says_so(tmp_path: Path) -> None:
         list(PayloadFolder(tmp_path).iter_rows({}))
 
 
+def test_weights_in_a_folder_of_payloads_are_not_listed(tmp_path: Path) -> None:
+    write_payload(tmp_path / "samples" / "one.safetensors")
+    safetensors.numpy.save_file({"weight": np.zeros(2)}, tmp_path / "weights.safetensors")
+    assert [row["session_id"] for row in PayloadFolder(tmp_path).iter_rows({})] == ["samples/one"]
+    with pytest.raises(PayloadError, match="no samples payload"):
+        list(PayloadFolder(tmp_path / "weights.safetensors").iter_rows({}))
+
+
 def test_a_file_that_was_cut_off_is_listed_as_unreadable(tmp_path: Path) -> None:
     whole = write_payload(tmp_path / "a.safetensors").read_bytes()
     (tmp_path / "b.safetensors").write_bytes(whole[:-10])
@@ -297,6 +305,9 @@ async def test_a_process_of_several_says_so_with_its_rows() -> None:
         assert source.elsewhere is None
         assert await list_rows(source) == []
         assert source.elsewhere == Elsewhere(worker=0, workers=2, urls=())
+        with pytest.raises(SessionNotFoundError) as raised:
+            await read(ServerSource(site.url), "read_session", "0" * 32)
+        assert raised.value.hint == str(source.elsewhere)
 
 
 async def test_the_errors_of_a_server_are_its_own() -> None:

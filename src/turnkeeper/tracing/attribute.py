@@ -36,6 +36,8 @@ class SpanAttribute(StrEnum):
     """Turn: the length of the completion, where it is known."""
     CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
     """Recorded turn: the prompt tokens that the engine took from its prefix cache."""
+    TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+    """Turn: seconds to the first tokens that an engine streamed, where text goes out as it comes."""
     FINISH_REASONS = "gen_ai.response.finish_reasons"
     """Recorded turn: why the completion ended, a list of one."""
     SERVER_ADDRESS = "server.address"

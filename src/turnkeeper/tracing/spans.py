@@ -220,6 +220,8 @@ def describe_turn(report: TurnEnded) -> Attributes:
     }
     if report.sampled_tokens is not None:
         known[NAME.OUTPUT_TOKENS] = report.sampled_tokens
+    if report.first_token_s is not None:
+        known[NAME.TIME_TO_FIRST_CHUNK] = report.first_token_s
     if report.turn_id is not None:
         known |= _describe_record(report)
     return known

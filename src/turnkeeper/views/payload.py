@@ -52,7 +52,8 @@ class PayloadFolder:
     def iter_rows(self, filters: Mapping[str, str]) -> Iterator[JsonObject]:
         """Iterate over the payloads in the order of their names.
 
-        A row lacks what only a server knows; that of a file which is no whole payload has an ``error``.
+        A row lacks what only a server knows; that of a file which is no whole payload has an ``error``. Other files of
+        safetensors, such as the weights in the folder of a run, have none.
         """
         for name in filters:
             if not name.startswith(METADATA_PREFIX):
@@ -70,6 +71,8 @@ class PayloadFolder:
             except PayloadError as error:
                 if self._path.is_file():
                     raise
+                if _holds_something_else(file):
+                    continue
                 yield {"session_id": name, "turns": 0, "bytes": file.stat().st_size, "error": error.message}
                 continue
             if all(key in session.metadata and spell_value(session.metadata[key]) == wanted[key] for key in wanted):
@@ -112,6 +115,16 @@ def read_payload(file: Path, name: str, *, with_content: bool = True) -> ShownSe
         raise PayloadError(f"{file} cannot be read: {error.strerror or error}") from error
     except (SafetensorError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise PayloadError(f"{file} is no samples payload: {error}", hint=_HINT) from error
+
+
+def _holds_something_else(file: Path) -> bool:
+    """Tell whether a file is whole, and of other tensors than a payload's."""
+    try:
+        opened: Any = safe_open(file, framework="numpy")
+        with opened as tensors:
+            return META_KEY not in tensors.keys()  # noqa: SIM118 - it is no mapping
+    except (OSError, SafetensorError):
+        return False
 
 
 def _read_paths(samples: Iterable[JsonObject], tensors: Any) -> list[_Path]:

@@ -129,10 +129,10 @@ def _describe_turn(turn: ShownTurn) -> str:
 
 
 def _describe_times(times: Mapping[str, float]) -> str:
-    """Describe where a turn's time went: at the gate, at the engine, and in the server itself."""
+    """Describe where a turn's time went: at the gate where it waited there, at the engine, and in the server itself."""
     here = sum(times.get(name, 0.0) for name in ("rendering_s", "recording_s"))
     named = (("gate", times.get("gate_s", 0.0)), ("engine", times.get("engine_s", 0.0)), ("here", here))
-    return ", ".join(f"{name} {seconds:.3f} s" for name, seconds in named if seconds or name != "gate")
+    return ", ".join(f"{name} {seconds:.3f} s" for name, seconds in named if seconds >= 0.0005 or name != "gate")
 
 
 def render_turn(turn: ShownTurn, *, limit: int | None, with_tokens: bool) -> list[str]:

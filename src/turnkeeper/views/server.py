@@ -10,7 +10,7 @@ from turnkeeper.client.requester import Requester
 from turnkeeper.client.retry import NO_RETRY
 from turnkeeper.client.sync import run
 from turnkeeper.client.transports import Urllib3Transport
-from turnkeeper.errors import SessionNotFoundError
+from turnkeeper.errors import SessionNotFoundError, TurnkeeperError
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples.sample import OWN_KEY
 from turnkeeper.views.message import describe_message
@@ -90,8 +90,15 @@ class ServerSource:
         try:
             return read_answer(self._get(path, "session_id", "metadata"))
         except SessionNotFoundError as error:
-            hint = "each process of --session-server-workers knows its own sessions alone: ask the others as well"
-            raise type(error)(error.message, hint=error.hint or hint, **error.facts) from error
+            raise type(error)(error.message, hint=error.hint or self._find_hint(), **error.facts) from error
+
+    def _find_hint(self) -> str:
+        """Say where a session may be that is not here: at another process, if there are several."""
+        try:
+            next(self.iter_rows({}), None)
+        except TurnkeeperError:  # the key opens a session, not the list
+            return "each process of --session-server-workers knows its own sessions alone: ask the others as well"
+        return f"turnkeeper sessions {self._url}" if self.elsewhere is None else str(self.elsewhere)
 
     def _get(self, path: str, *members: str) -> JsonObject:
         """Get a JSON object that has these members."""
