@@ -1,4 +1,4 @@
-"""What is compared: a pause mode, with the option that matters in it."""
+"""What is compared: a pause mode, with the option that matters in it, and how its tokens are sampled."""
 
 from dataclasses import dataclass
 
@@ -14,6 +14,21 @@ class Case:
     on_abort: OnAbort = OnAbort.RESTART
     options: tuple[str, ...] = ()
     """More of the session server's command line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the agents of a round ask for their tokens to be drawn."""
+
+    temperature: float
+    top_p: float = 0.9
+
+
+COOL, HOT = Sampling(temperature=1.0), Sampling(temperature=1.6)
+"""At the first the model is so sure of itself that top-p leaves one id for most tokens; at the second it is not."""
+
+WIDE_SHARE = 0.1
+"""The least share of a hot round's tokens whose masks hold more than one id, without which it shows little of masks."""
 
 
 CASES = (

@@ -5,11 +5,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from benchmarks.updates.case import Case
+from benchmarks.updates.case import HOT, WIDE_SHARE, Case
 from benchmarks.updates.replay import (
-    NO_GAP,
+    NO_GAPS,
     TOLERANCE,
-    Gap,
+    Gaps,
     Weights,
     list_path_versions,
     replay_call,
@@ -55,14 +55,21 @@ class Figures:
     prefix_breaks: int = 0
     recorded_aborts: int = 0
     """Records that are not a finished engine call, or that bear the finish reason of an abort."""
-    single: Gap = NO_GAP
+    single: Gaps = NO_GAPS
     """Paths computed under one version alone, their stored rows forced."""
-    traced: Gap = NO_GAP
-    """All engine calls, from their traces."""
-    crossing: Gap = NO_GAP
+    cool: Gaps = NO_GAPS
+    """All engine calls of cool rounds, from their traces."""
+    hot: Gaps = NO_GAPS
+    """Those of hot rounds."""
+    crossing: Gaps = NO_GAPS
     """Paths that an update crossed, their stored rows forced."""
-    crossing_unforced: Gap = NO_GAP
+    crossing_unforced: Gaps = NO_GAPS
     """The same paths, no rows forced."""
+
+    @property
+    def traced(self) -> Gaps:
+        """All engine calls, from their traces."""
+        return self.cool + self.hot
 
     def __add__(self, other: "Figures") -> "Figures":
         """Add the figures of two rounds."""
@@ -100,7 +107,8 @@ def judge(played: Round, weights: Weights) -> Verdict:
     refused = sum(session.rollout.refusals for session in played.sessions)
     answers = _match_aborted(played.case, calls, refused)
     problems = [*breaks, *answers.problems, *_check_accounted(played), *_check_prefix_marks(played)]
-    single, crossing, unforced, recorded_aborts = Gap(), Gap(), Gap(), 0
+    single, crossing, unforced, recorded_aborts = NO_GAPS, NO_GAPS, NO_GAPS, 0
+    temperature = played.sampling.temperature
     for session in played.sessions:
         own = calls.get(session.collected.session_id, [])
         recorded_aborts += _count_recorded_aborts(session, own)
@@ -110,11 +118,12 @@ def judge(played: Round, weights: Weights) -> Verdict:
             path = find_path_calls(sample, own)
             problems += [*check_tokens(sample, path), *check_versions(sample, path), *check_rows(sample, path).problems]
             if len(list_path_versions([traces[id(call)] for call in path])) == 1:
-                single += replay_sample(sample, weights, uses_rows=True)
+                single += replay_sample(sample, path, weights, temperature=temperature, uses_rows=True)
             else:
-                crossing += replay_sample(sample, weights, uses_rows=True)
-                unforced += replay_sample(sample, weights, uses_rows=False)
-    traced = sum((replay_call(each, weights) for each in played.calls if each.line["is_plain"]), Gap())
+                crossing += replay_sample(sample, path, weights, temperature=temperature, uses_rows=True)
+                unforced += replay_sample(sample, path, weights, temperature=temperature, uses_rows=False)
+    traced = sum((replay_call(each, weights) for each in played.calls if each.line["is_plain"]), NO_GAPS)
+    is_hot = played.sampling == HOT
     figures = Figures(
         rounds=1,
         rollouts=len(played.sessions),
@@ -130,7 +139,8 @@ def judge(played: Round, weights: Weights) -> Verdict:
         prefix_breaks=len(breaks),
         recorded_aborts=recorded_aborts,
         single=single,
-        traced=traced,
+        cool=NO_GAPS if is_hot else traced,
+        hot=traced if is_hot else NO_GAPS,
         crossing=crossing,
         crossing_unforced=unforced,
     )
@@ -144,9 +154,14 @@ def _check_figures(case: Case, figures: Figures) -> Iterator[str]:
         yield MISSED
     if case.mode is not PauseMode.ABORT and figures.aborted + figures.refused:
         yield f"{figures.aborted} turns were aborted, {figures.refused} refused, in a mode that aborts none"
-    for what, gap in (("a path of one version", figures.single), ("an engine call", figures.traced)):
-        if gap.worst > TOLERANCE:
-            yield f"a logprob of {what} is off by {gap.worst:.2e}, more than {TOLERANCE:.0e}"
+    for what, gaps in (("a path of one version", figures.single), ("an engine call", figures.traced)):
+        for over, gap in (("the vocabulary", gaps.full), ("its mask", gaps.masked)):
+            if gap.worst > TOLERANCE:
+                yield f"a logprob of {what} over {over} is off by {gap.worst:.2e}, more than {TOLERANCE:.0e}"
+        if gaps.masked.tokens != gaps.full.tokens:
+            yield f"{gaps.full.tokens - gaps.masked.tokens} tokens of {what} have no mask"
+    if figures.hot.wide < WIDE_SHARE * figures.hot.masked.tokens:
+        yield f"{figures.hot.wide} of {figures.hot.masked.tokens} hot tokens were drawn from more than one id"
 
 
 def _check_accounted(played: Round) -> Iterator[str]:

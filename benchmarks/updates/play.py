@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from openai import APIStatusError, AsyncOpenAI
 from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageFunctionToolCall
 
+from benchmarks.updates.case import Sampling
 from turnkeeper.demo.agent import run_tool
 from turnkeeper.demo.tasks import CALCULATOR_TOOL, SYSTEM_PROMPT, Task
 from turnkeeper.jsontypes import JsonObject
@@ -26,6 +27,7 @@ class Rollout:
     """One agent's rollout as the agent saw it."""
 
     session_id: str
+    sampling: Sampling
     on_reply: Callable[[], None]
     """Called for every reply received."""
     turns: int = 0
@@ -55,7 +57,8 @@ async def _ask(client: AsyncOpenAI, messages: list[JsonObject], rollout: Rollout
                 model="policy",
                 messages=messages,  # pyright: ignore[reportArgumentType] - plain dicts, as most agents send them
                 tools=[CALCULATOR_TOOL],  # pyright: ignore[reportArgumentType] - the same
-                temperature=1.0,
+                temperature=rollout.sampling.temperature,
+                top_p=rollout.sampling.top_p,
                 max_tokens=MAX_TOKENS,
             )
         except APIStatusError as error:

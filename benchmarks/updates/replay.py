@@ -1,4 +1,4 @@
-"""Logprobs computed again, with the stored rows forced through the model and without.
+"""Logprobs computed again, with the stored rows forced through the model and without, over masks and without.
 
 Three questions: does a path that met one version only replay from its sample alone; does every engine call replay
 from its KV trace; and how far off is a path that an update crossed, which nothing can replay exactly, because each of
@@ -6,18 +6,19 @@ its positions would have to be computed under one version while the engine compu
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.updates.rounds import TracedCall
+from turnkeeper.demo.evidence import EngineCall
 from turnkeeper.demo.paths import read_versions
 from turnkeeper.samples import Sample
 from turnkeeper.tiny.checkpoint import read_weights
 from turnkeeper.tiny.model import Chunk, TinyModel
-from turnkeeper.tiny.scheduler.trace import replay
+from turnkeeper.tiny.scheduler.trace import normalize, replay
 
 TOLERANCE = 1e-4
 """The largest difference of a logprob, in nats, that counts as reproduced."""
@@ -49,7 +50,25 @@ class Gap:
         )
 
 
-NO_GAP = Gap()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """The differences of the same tokens, by what both sides normalise over."""
+
+    full: Gap = Gap()
+    """The whole vocabulary, on both sides."""
+    masked: Gap = Gap()
+    """What each token was drawn from, on both sides."""
+    unmasked: Gap = Gap()
+    """The whole vocabulary where the engine's logprob is within the mask: what a trainer has that gets no masks."""
+    wide: int = 0
+    """Tokens whose mask holds more than one id."""
+
+    def __add__(self, other: "Gaps") -> "Gaps":
+        """Join the gaps of two paths."""
+        return Gaps(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
+
+
+NO_GAPS = Gaps()
 """Nothing compared."""
 
 
@@ -81,46 +100,95 @@ def list_path_versions(path: Sequence[TracedCall]) -> set[str]:
     return {stamp["version"] for traced in path for stamp in traced.line["stamps"].values()}
 
 
-def replay_call(traced: TracedCall, weights: Weights) -> Gap:
+def replay_call(traced: TracedCall, weights: Weights) -> Gaps:
     """An engine call against its own trace."""
-    line = traced.line
+    line, call = traced.line, traced.call
     if not line["output_ids"]:
-        return Gap(paths=1)
+        return Gaps(full=Gap(paths=1))
     models = {int(stamp): weights.get(meant["version"]) for stamp, meant in line["stamps"].items()}
-    return _compare(replay(line, models).logprobs, traced.call.logprobs)
+    found = replay(line, models)
+    full = _compare(found.logprobs, call.logprobs)
+    if call.masks is None or call.sampling_logprobs is None or found.sampling_logprobs is None:
+        return Gaps(full=full)
+    return Gaps(
+        full=full,
+        masked=_compare(found.sampling_logprobs, call.sampling_logprobs),
+        unmasked=_compare(found.logprobs, call.sampling_logprobs),
+        wide=_count_wide(call.masks),
+    )
 
 
-def replay_sample(sample: Sample, weights: Weights, *, uses_rows: bool) -> Gap:
+def replay_sample(
+    sample: Sample, path: Sequence[EngineCall], weights: Weights, *, temperature: float, uses_rows: bool
+) -> Gaps:
     """A sample against the weights that sampled it.
 
     Each trained token is computed under its own version, over the whole path before it under the same version.
 
     Args:
         sample: with routing rows.
+        path: the engine calls that it is made of, which have its masks.
         weights: knows its versions.
+        temperature: of all its tokens.
         uses_rows: whether the sample's rows are forced; else the model routes as it likes.
     """
     versions = np.array(read_versions(sample))
     first = len(sample.tokens) - sample.response_length
-    trained = sample.loss_mask == 1
-    found = np.full(sample.response_length, np.nan)
+    trained = np.flatnonzero(sample.loss_mask == 1)
+    sampled = sample.tokens[first:][trained].astype(np.int32)
+    logits = np.empty((len(trained), weights.get(versions[trained[0]]).shape.vocab_size)) if len(trained) else None
+    if logits is None:
+        return Gaps(full=Gap(paths=1))
     for version in sorted(set(versions[trained].tolist())):
-        logprobs = _score(sample, weights.get(version), uses_rows=uses_rows)[first - 1 :]
-        mine = trained & (versions == version)
-        found[mine] = logprobs[mine]
-    return _compare(found[trained], sample.rollout_log_probs[trained])
+        mine = versions[trained] == version
+        scored = _score(sample, weights.get(version), uses_rows=uses_rows)[first - 1 :]
+        logits[mine] = scored[trained[mine]] / temperature
+    told = _read_sampling(sample, path)
+    masks = [told.masks[at] for at in trained]
+    found = normalize(logits, sampled)
+    return Gaps(
+        full=_compare(found, told.logprobs[trained]),
+        masked=_compare(normalize(logits, sampled, masks), told.sampling_logprobs[trained]),
+        unmasked=_compare(found, told.sampling_logprobs[trained]),
+        wide=_count_wide(masks),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Told:
+    """What the engines said of a sample's response, by position."""
+
+    logprobs: NDArray[np.float64]
+    masks: list[tuple[int, ...]]
+    sampling_logprobs: NDArray[np.float64]
+
+
+def _read_sampling(sample: Sample, path: Sequence[EngineCall]) -> _Told:
+    first = len(sample.tokens) - sample.response_length
+    told = _Told(
+        logprobs=np.full(sample.response_length, np.nan),
+        masks=[()] * sample.response_length,
+        sampling_logprobs=np.full(sample.response_length, np.nan),
+    )
+    for call in path:
+        if call.masks is not None and call.sampling_logprobs is not None:
+            own = slice(len(call.prompt_ids) - first, len(call.path_ids) - first)
+            told.logprobs[own], told.sampling_logprobs[own] = call.logprobs, call.sampling_logprobs
+            told.masks[own] = call.masks
+    return told
 
 
 def _score(sample: Sample, model: TinyModel, *, uses_rows: bool) -> NDArray[np.float64]:
-    """Shape [T-1]: the logprob of each token but the first."""
+    """Shape [T-1, vocabulary]: the logits behind each token but the first."""
     ids = sample.tokens.astype(np.int32)
     rows = sample.rollout_routed_experts
     forced = rows.astype(np.int32) if uses_rows and rows is not None else None
     chunk = Chunk(ids=ids[:-1], kv=model.new_kv(len(ids) - 1), experts=forced)
-    logits = model.forward([chunk], every_position=True).logits.astype(np.float64)
-    logits -= logits.max(axis=-1, keepdims=True)
-    logits -= np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    return logits[np.arange(len(ids) - 1), ids[1:]]
+    return model.forward([chunk], every_position=True).logits.astype(np.float64)
+
+
+def _count_wide(masks: Sequence[Sequence[int]]) -> int:
+    return sum(len(mask) > 1 for mask in masks)
 
 
 def _compare(found: NDArray[np.float64], told: NDArray[np.float64]) -> Gap:

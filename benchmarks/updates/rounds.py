@@ -1,7 +1,8 @@
 """One round: agents play, and in the middle of it the weights are updated; then everything that each party says.
 
 Engines stay up over all rounds, so the weights go back and forth between two checkpoints under ever new labels. In
-every second round the session server is not told of the update and has to see it at the engines.
+every second round the session server is not told of the update and has to see it at the engines. Of two rounds in a
+row one is cool and one hot, of four each in either way.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from pathlib import Path
 import orjson
 from openai import AsyncOpenAI
 
-from benchmarks.updates.case import Case
+from benchmarks.updates.case import COOL, HOT, Case, Sampling
 from benchmarks.updates.play import Rollout, play_tasks
 from turnkeeper.choices import HistoryKind
 from turnkeeper.client import SessionClient
@@ -68,6 +69,7 @@ class Round:
     case: Case
     is_told: bool
     """Whether the session server was told of the update."""
+    sampling: Sampling
     update: UpdateResult
     calls: tuple[TracedCall, ...]
     sessions: tuple[PlayedSession, ...]
@@ -150,6 +152,7 @@ async def play_round(stage: Stage, case: Case, server_url: str, *, number: int, 
         TurnkeeperError: an engine refused the update.
     """
     is_told = number % 2 == 0
+    sampling = (COOL, HOT)[(number + 1) // 2 % 2]
     progress = _Progress(due_turns=load.rollouts * load.tasks)
     places = asyncio.Semaphore(load.concurrency)
     client = SessionClient(server_url)
@@ -160,7 +163,7 @@ async def play_round(stage: Stage, case: Case, server_url: str, *, number: int, 
             tasks = held_out_tasks(load.tasks, seed=1000 * number + index)
             kind = HistoryKind.TREE if index % 2 else HistoryKind.LINEAR
             async with places, client.session(history=kind.value) as session:
-                rollout = Rollout(session_id=session.session_id, on_reply=progress.note_reply)
+                rollout = Rollout(session_id=session.session_id, sampling=sampling, on_reply=progress.note_reply)
                 await play_tasks(openai.with_options(base_url=session.base_url), tasks, rollout)
                 samples = decode_samples(await session.samples_payload()).samples
                 info = await session.info()
@@ -172,5 +175,10 @@ async def play_round(stage: Stage, case: Case, server_url: str, *, number: int, 
         update = await stage.update(case, (server_url,) if is_told else ())
     calls = tuple(call for trace in stage.traces for call in trace.read())
     return Round(
-        case=case, is_told=is_told, update=update, calls=calls, sessions=tuple(play.result() for play in plays)
+        case=case,
+        is_told=is_told,
+        sampling=sampling,
+        update=update,
+        calls=calls,
+        sessions=tuple(play.result() for play in plays),
     )

@@ -4,8 +4,10 @@
    whether the session server is told of the update or has to see it.
 2. Every path that met one version replays from its sample: its rows, forced through the model, give each logprob.
 3. Every engine call replays from its KV trace, in every mode.
-4. The figures of paths that an update crossed are there to be read.
-5. What is judged can fail: evidence that is changed on purpose is found out.
+4. Both replays hold within masks as well, at temperature 1 and at a higher one: each sampling logprob is reproduced
+   over what its token was drawn from, while over the whole vocabulary they are off.
+5. The figures of paths that an update crossed are there to be read.
+6. What is judged can fail: evidence that is changed on purpose is found out.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.updates.case import CASES, Case
+from benchmarks.updates.case import CASES, WIDE_SHARE, Case
 from benchmarks.updates.judge import Figures, Verdict, judge
 from benchmarks.updates.replay import TOLERANCE, Weights
 from benchmarks.updates.report import ROWS, format_markdown
@@ -80,19 +82,34 @@ def test_turns_survive_an_update(run: Run, case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_logprobs_are_reproduced(run: Run, case: Case) -> None:
     figures = run.sum(case)
-    assert figures.traced.tokens == figures.sampled
-    assert figures.traced.worst <= TOLERANCE
-    assert figures.single.worst <= TOLERANCE
-    assert figures.single.paths + figures.crossing.paths == figures.rollouts
+    assert figures.traced.full.tokens == figures.sampled
+    assert figures.traced.full.worst <= TOLERANCE
+    assert figures.single.full.worst <= TOLERANCE
+    assert figures.single.full.paths + figures.crossing.full.paths == figures.rollouts
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_logprobs_are_reproduced_within_masks(run: Run, case: Case) -> None:
+    figures = run.sum(case)
+    assert figures.traced.masked.tokens == figures.sampled
+    assert figures.traced.masked.worst <= TOLERANCE
+    assert figures.single.masked.worst <= TOLERANCE
+    assert figures.cool.unmasked.mean > TOLERANCE
+
+
+def test_masks_matter_more_at_a_higher_temperature(run: Run) -> None:
+    totals = sum((run.sum(case) for case in CASES), Figures())
+    assert totals.hot.wide > WIDE_SHARE * totals.hot.masked.tokens
+    assert totals.hot.unmasked.mean > totals.cool.unmasked.mean
 
 
 def test_the_report_has_the_differences_of_crossed_paths(run: Run) -> None:
     totals = {case.name: run.sum(case) for case in CASES}
-    assert sum(figures.single.paths for figures in totals.values()) > 0
+    assert sum(figures.single.full.paths for figures in totals.values()) > 0
     for figures in totals.values():
-        assert figures.crossing.paths == figures.crossing_unforced.paths
-        assert np.isfinite([figures.crossing.mean, figures.crossing_unforced.mean]).all()
-    assert sum(figures.crossing.mean for figures in totals.values()) > 0
+        assert figures.crossing.full.paths == figures.crossing_unforced.full.paths
+        assert np.isfinite([figures.crossing.full.mean, figures.crossing_unforced.full.mean]).all()
+    assert sum(figures.crossing.full.mean for figures in totals.values()) > 0
     assert len(format_markdown(totals).splitlines()) == len(ROWS) + 2
 
 
@@ -146,6 +163,16 @@ def choose_another(rows: np.ndarray) -> np.ndarray:
     return changed
 
 
+def forget_an_id(played: Round) -> Round:
+    """One mask lacks the most probable id that was not sampled."""
+    wide = [(traced, at) for traced in played.calls for at, mask in enumerate(traced.call.masks or ()) if len(mask) > 1]
+    traced, at = wide[0]
+    masks = [list(mask) for mask in traced.line["sampling_masks"]]
+    masks[at].remove(next(token for token in masks[at] if token != traced.call.output_ids[at]))
+    others = [call for call in played.calls if call is not traced]
+    return replace(played, calls=(*others, replace(traced, line={**traced.line, "sampling_masks": masks})))
+
+
 def move(logprobs: np.ndarray) -> np.ndarray:
     return logprobs - 2 * TOLERANCE
 
@@ -157,6 +184,7 @@ def move(logprobs: np.ndarray) -> np.ndarray:
         pytest.param(change_sample(rollout_routed_experts=choose_another), "not those that the engine", id="a row"),
         pytest.param(change_sample(loss_mask=np.zeros_like), "were dropped", id="lost tokens"),
         pytest.param(change_call(lambda call: call.call.is_aborted, session_id="x"), "neither", id="a lost turn"),
+        pytest.param(forget_an_id, "over its mask is off", id="an id of a mask"),
         pytest.param(record_an_abort, "aborted turns were recorded", id="a recorded abort"),
     ],
 )

@@ -43,6 +43,10 @@ class EngineCall:
     """Parallel to ``output_ids``: the weights that sampled each."""
     experts_RLK: NDArray[np.integer]
     """Shape [prompt + output - 1, layers, topk]: the rows as the request's own forwards used them."""
+    masks: tuple[tuple[int, ...], ...] | None
+    """Parallel to ``output_ids``: what each was drawn from; None where the sampler left nothing out."""
+    sampling_logprobs: NDArray[np.float64] | None
+    """Parallel to ``output_ids``: the logprob of each within its mask; None without masks."""
     is_aborted: bool
     is_retracted: bool
 
@@ -119,6 +123,7 @@ def parse_call(line: JsonObject) -> EngineCall:
     # A request that was retracted has an epoch for each time its KV was computed; the last one's rows are what its
     # engine holds at the end.
     experts: list[Any] = line["epochs"][-1]["kv_experts"] if line["epochs"] else []
+    masks: list[list[int]] | None = line["sampling_masks"]
     versions = (span["version"] for span in line["weight_versions"] for _ in range(span["start"], span["end"]))
     return EngineCall(
         session_id=line["routing_key"],
@@ -127,6 +132,8 @@ def parse_call(line: JsonObject) -> EngineCall:
         logprobs=np.array(line["logprobs"], dtype=np.float64),
         versions=tuple(versions),
         experts_RLK=np.array(experts, dtype=np.int32),
+        masks=None if masks is None else tuple(map(tuple, masks)),
+        sampling_logprobs=None if masks is None else np.array(line["sampling_logprobs"], dtype=np.float64),
         is_aborted=line["finish_reason"] == "abort",
         is_retracted=line["num_retractions"] > 0,
     )
