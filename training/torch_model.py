@@ -1,4 +1,4 @@
-"""The embedded engine's transformer in torch, for training only; the numpy one in the package is what serves.
+"""The embedded engine's transformer in torch, for training and replaying; the numpy one in the package is what serves.
 
 Every conversation of the training data starts with the same system message. Its keys and values are computed once
 a step and shared by the whole batch, which halves the work.
@@ -65,8 +65,14 @@ class TorchModel(nn.Module):
         for name, tensor in weights.items():
             self[name].copy_(torch.from_numpy(tensor))
 
-    def forward(self, prefix_P: Tensor, batch: Batch) -> Output:
-        """Predict the batch's targets behind the shared start `prefix_P` (ids)."""
+    def forward(self, prefix_P: Tensor, batch: Batch, experts_PNLK: Tensor | None = None) -> Output:
+        """Predict the batch's targets behind the shared start `prefix_P` (ids).
+
+        Args:
+            prefix_P: the ids that all episodes begin with.
+            batch: the episodes behind them.
+            experts_PNLK: the experts that each token goes to, prefix first; None leaves the choice to the router.
+        """
         start, length = len(prefix_P), batch.length
         # Prefix and suffixes stand in one matrix [P + N, D] for all but attention, without any padding.
         x = self["embed"][torch.cat([prefix_P, batch.ids_N])]
@@ -77,17 +83,18 @@ class TorchModel(nn.Module):
         for layer in range(self.shape.num_hidden_layers):
             h = _norm(x, self[f"layers.{layer}.attn_norm"]) @ self[f"layers.{layer}.qkv"]
             x = x + _attend(h, start, batch, rotation, mask, self.shape) @ self[f"layers.{layer}.attn_out"]
-            mixed, balance, load = self._mix_experts(_norm(x, self[f"layers.{layer}.moe_norm"]), layer)
+            chosen = None if experts_PNLK is None else experts_PNLK[:, layer]
+            mixed, balance, load = self._mix_experts(_norm(x, self[f"layers.{layer}.moe_norm"]), layer, chosen)
             x = x + mixed
             balances.append(balance)
             loads.append(load)
         logits = _norm(x[start:][batch.selected], self["final_norm"]) @ self["embed"].T
         return Output(logits=logits, balance=torch.stack(balances).mean(), loads_LE=torch.stack(loads))
 
-    def _mix_experts(self, h: Tensor, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _mix_experts(self, h: Tensor, layer: int, forced: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         experts, k = self.shape.num_experts, self.shape.num_experts_per_tok
         probs = functional.softmax(h @ self[f"layers.{layer}.router"], dim=-1)
-        top, chosen = probs.topk(k, dim=-1)
+        top, chosen = probs.topk(k, dim=-1) if forced is None else (probs.gather(-1, forced), forced)
         top = top / top.sum(dim=-1, keepdim=True)
         order = chosen.flatten().argsort(stable=True)
         counts = torch.bincount(chosen.flatten(), minlength=experts)
