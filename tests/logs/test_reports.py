@@ -28,6 +28,7 @@ from turnkeeper.telemetry import (
     SessionBegan,
     SessionEnded,
     SessionEndReason,
+    SessionRestored,
     TurnBegan,
     TurnDelayed,
     TurnEnd,
@@ -144,6 +145,11 @@ CASES: tuple[tuple[Report, int, str], ...] = (
         SessionBegan(at=1.0, session_id=SESSION, history="tree"),
         logging.INFO,
         f"session_began session={SESSION} history=tree",
+    ),
+    (
+        SessionRestored(at=1.0, session_id=SESSION, history="tree", turns=3),
+        logging.INFO,
+        f"session_restored session={SESSION} history=tree turns=3",
     ),
     (
         SamplesAcknowledged(at=1.0, session_id=SESSION, receipt="d" * 32, turns=3),

@@ -24,6 +24,7 @@ from turnkeeper.telemetry import (
     SamplesCollected,
     SessionBegan,
     SessionEnded,
+    SessionRestored,
     TurnBegan,
     TurnDelayed,
     TurnEnd,
@@ -133,6 +134,10 @@ def _describe_session_begin(report: SessionBegan) -> Fields:
     return {"session": report.session_id, "history": report.history}
 
 
+def _describe_restoration(report: SessionRestored) -> Fields:
+    return {"session": report.session_id, "history": report.history, "turns": report.turns}
+
+
 def _describe_session_end(report: SessionEnded) -> Fields:
     return {
         "session": report.session_id,
@@ -210,6 +215,7 @@ LINES: Mapping[type[Report], Line] = {
     TurnEnded: Line("turn_ended", _describe_turn_end, _rate_turn_end),
     RequestFailed: Line("request_failed", _describe_failure, _rate_failure),
     SessionBegan: Line("session_began", _describe_session_begin, logging.INFO),
+    SessionRestored: Line("session_restored", _describe_restoration, logging.INFO),
     SessionEnded: Line("session_ended", _describe_session_end, logging.INFO),
     SamplesAcknowledged: Line("samples_acknowledged", _describe_acknowledgement, logging.INFO),
     SamplesCollected: Line("samples_collected", _describe_collect, logging.INFO),

@@ -177,6 +177,7 @@ _SESSIONS: tuple[MetricRow, ...] = (
     gauge("turnkeeper_session_bytes", "Memory that all sessions take, every part of them.", unit=Unit.BYTES),
     gauge("turnkeeper_spilled_bytes", "Routing rows of idle sessions that were moved to disk.", unit=Unit.BYTES),
     counter("turnkeeper_sessions_created", "Sessions opened."),
+    counter("turnkeeper_sessions_restored", "Sessions of a process before that were taken out of the store."),
     counter(
         "turnkeeper_sessions_ended",
         "Sessions ended, by reason.",

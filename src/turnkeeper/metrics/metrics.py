@@ -34,6 +34,7 @@ from turnkeeper.telemetry import (
     Report,
     SamplesAcknowledged,
     SamplesCollected,
+    SessionRestored,
     TurnEnded,
     TurnPhase,
 )
@@ -147,6 +148,8 @@ class Metrics:
                 self.observe("turnkeeper_collect_bytes", report.size_bytes)
             case SamplesAcknowledged():
                 self.count("turnkeeper_acknowledgements")
+            case SessionRestored():
+                self.count("turnkeeper_sessions_restored")
             case EngineChanged():
                 self._record_engine(report)
             case PauseChanged(is_paused=is_paused):

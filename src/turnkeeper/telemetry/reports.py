@@ -143,6 +143,16 @@ class SessionBegan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRestored:
+    """A session was taken out of the store, since somebody asked for it: a process before had opened it."""
+
+    at: float
+    session_id: SessionId
+    history: str
+    turns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEnded:
     """A session was deleted, expired, or ended with the server."""
 
@@ -244,6 +254,7 @@ Report: TypeAlias = (
     | RequestFailed
     | SessionBegan
     | SessionEnded
+    | SessionRestored
     | SamplesCollected
     | SamplesAcknowledged
     | EngineCallEnded

@@ -33,7 +33,7 @@ from turnkeeper.service.sessions.footprint import Part, measure_session
 from turnkeeper.service.sessions.keeping.storing import StoreKeeper
 from turnkeeper.store import RetentionRules, SessionStore, StoreRules
 from turnkeeper.store.faults import CrashPoint, Reach, go_on
-from turnkeeper.telemetry import SessionEnded, SessionEndReason
+from turnkeeper.telemetry import SessionEnded, SessionEndReason, SessionRestored
 from turnkeeper.testing.clock import ManualClock, settle
 
 OPTIONS: Mapping[str, Any] = {"use_session_server": "v2", "reconnect_grace": 1.0}
@@ -326,7 +326,11 @@ async def test_what_was_collected_before_a_restart_stays_collected(tmp_path: Pat
         await collect(kit, session_id)
     async with serving(tmp_path) as kit:
         await collect(kit, session_id)
-        assert 'turnkeeper_tokens_collected_total{fate="trainable"} 0.0' in kit.backend.metrics.render().decode()
+        (restored,) = (each for each in kit.reports if isinstance(each, SessionRestored))
+        assert (restored.session_id, restored.history, restored.turns) == (session_id, "tree", 1)
+        metrics = kit.backend.metrics.render().decode()
+        assert "turnkeeper_sessions_restored_total 1.0" in metrics
+        assert 'turnkeeper_tokens_collected_total{fate="trainable"} 0.0' in metrics
         kit.service.delete(session_id)
         (ended,) = (each for each in kit.reports if isinstance(each, SessionEnded))
         assert (ended.turns, ended.uncollected_tokens) == (1, 0)

@@ -15,7 +15,7 @@ from turnkeeper.service.sessions.keys import KeptKey
 from turnkeeper.service.sessions.memory import MemoryLimiter
 from turnkeeper.service.sessions.registry import Registry
 from turnkeeper.service.sessions.settings import NewSession
-from turnkeeper.telemetry import ReportStream, SessionBegan
+from turnkeeper.telemetry import ReportStream, SessionBegan, SessionRestored
 
 
 class SessionFactory:
@@ -92,6 +92,14 @@ class SessionFactory:
             reports=self._reports,
         )
         self._registry.add(entry)
+        self._reports.publish(
+            SessionRestored(
+                at=self._clock.unix(),
+                session_id=session_id,
+                history=str(kept.session.policy.kind),
+                turns=len(kept.session.forest),
+            )
+        )
         return entry
 
     def choose_limit(self, new: NewSession) -> int | None:
