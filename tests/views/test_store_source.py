@@ -94,6 +94,7 @@ async def test_a_fork_is_explained(tmp_path: Path) -> None:
         await say(kit, session_id, [*ASKED, look('{"key":"x"}'), RESULT], 1.0, text="done")
     session = StoreSource(tmp_path).read_session(session_id)
     assert session.turns[1].would_match
+    assert f" · {session.turns[1].would_match} would have joined it to turn 0" in render_session(session)[-1]
     assert f"{session.turns[1].would_match} would have matched" in "\n".join(
         render_explanation(explain_session(session))
     )

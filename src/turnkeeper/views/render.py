@@ -124,6 +124,9 @@ def _describe_turn(turn: ShownTurn) -> str:
         said.append(describe_fate({"trainable": turn.trainable, "masked": turn.masked, "dropped": turn.dropped}))
     if turn.times:
         said.append(_describe_times(turn.times))
+    if turn.would_match:
+        near = "" if turn.near is None else f" it to turn {turn.near}"
+        said.append(f"{turn.would_match} would have joined{near}")
     said += [f"agent {turn.agent}" if turn.agent else "", f"model {turn.model}" if turn.model else ""]
     return " · ".join(each for each in said if each)
 
