@@ -41,6 +41,8 @@ AGES: dict[str, tuple[StoredLine, bool]] = {
     "old": (line(1, changed_at=99.0), True),
     "young": (line(1, changed_at=101.0), False),
     "open and asked for lately": (line(1, state=StoredState.OPEN, ttl_s=500.0), False),
+    "closed and asked for lately": (line(1, state=StoredState.CLOSED, ttl_s=500.0), False),
+    "closed and never asked for again": (line(1, state=StoredState.CLOSED), True),
     "open and never asked for again": (line(1, state=StoredState.OPEN), True),
     "deleted and kept": (line(1, state=StoredState.DELETED), True),
     "deleted, nothing left": (line(1, state=StoredState.DELETED, events=0), False),

@@ -144,6 +144,11 @@ async def test_a_session_that_takes_no_further_turns_is_closed(tmp_path: Path) -
     async with serving(tmp_path) as kit:
         await kit.service.recall([closed])
         assert kit.look(closed).closed_as == "all turns were aborted"
+    change(tmp_path, "UPDATE events SET record = x'00' WHERE session = 1 AND place = 2")
+    async with serving(tmp_path) as kit:
+        await kit.service.recall([closed])
+        assert kit.look(closed).closed_as is None
+    assert list_ids(tmp_path, state="closed") == []
 
 
 async def test_a_deleted_session_whose_records_are_gone_is_not_there(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def sessions(
     state: Annotated[
         str | None,
         typer.Option(
-            metavar="STATE", help="Only sessions that are open, or closed; in a store expired or deleted too."
+            metavar="STATE",
+            help="Only sessions that are open, or closed; with a store expired, in its folder deleted too.",
         ),
     ] = None,
     phase: Annotated[

@@ -247,10 +247,17 @@ class SetAside(Job):
     Receipts that stand for turns among them stand for those before from now on.
     """
 
-    def __init__(self, tail: SessionTail, reason: str) -> None:
-        """Set aside what stands behind the stored end."""
+    def __init__(self, tail: SessionTail, reason: str, *, is_closed: bool) -> None:
+        """Set aside what stands behind the stored end.
+
+        Args:
+            tail: the end.
+            reason: why it is not read.
+            is_closed: whether the session takes no further turns by what stands before.
+        """
         self._tail = tail
         self._reason = reason
+        self._is_closed = is_closed
 
     def insert(self, connection: Connection, reach: Reach) -> None:
         """Move the records, and bring the session's line up to date."""
@@ -260,14 +267,17 @@ class SetAside(Job):
         for row in connection.execute(select(EVENTS).where(which)).mappings().all():
             connection.execute(SET_ASIDE.insert().values(**row, reason=self._reason))
         connection.execute(EVENTS.delete().where(which))
-        self._shorten_receipts(connection, end.turns)
+        self._correct_line(connection, end.turns)
         reach(CrashPoint.AFTER_INSERT)
         get_driver(connection).execute(UPDATE_TAIL, _list_counts(self._tail))
 
-    def _shorten_receipts(self, connection: Connection, turns: int) -> None:
+    def _correct_line(self, connection: Connection, turns: int) -> None:
         """Let receipts stand for the turns that are left: others will get the numbers of those that are gone."""
         longer = and_(RECEIPTS.c.session == self._tail.number, RECEIPTS.c.turns > turns)
         connection.execute(RECEIPTS.update().where(longer).values(turns=turns))
+        if not self._is_closed:
+            closed = and_(SESSIONS.c.number == self._tail.number, SESSIONS.c.state == StoredState.CLOSED.value)
+            connection.execute(SESSIONS.update().where(closed).values(state=StoredState.OPEN.value))
         counts = {name: func.min(SESSIONS.c[name], turns) for name in ("collected_turns", "acknowledged_turns")}
         connection.execute(SESSIONS.update().where(SESSIONS.c.number == self._tail.number).values(counts))
 

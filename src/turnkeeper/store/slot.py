@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from turnkeeper.channels import ReadItems
 from turnkeeper.choices import Durability, StoredState
-from turnkeeper.core.event import Event, TurnCommitted
+from turnkeeper.core.event import Event, SessionClosed, TurnCommitted
 from turnkeeper.errors import StoreFullError
 from turnkeeper.ids import SessionId
 from turnkeeper.jsontypes import JsonObject
@@ -272,7 +272,8 @@ class SessionStore:
             self.torn_sessions += 1
             self.skipped_records += loaded.skipped
             logger.error("%s; %d records are set aside", loaded.torn, loaded.skipped)
-            await self.submit(SetAside(tail, loaded.torn))
+            is_closed = any(isinstance(event, SessionClosed) for event in loaded.events)
+            await self.submit(SetAside(tail, loaded.torn, is_closed=is_closed))
         for lost in loaded.lost_payloads:
             logger.error("session %s: rows are lost: %s", session_id, lost)
         return loaded, self._hold(StoredSession(self, tail))

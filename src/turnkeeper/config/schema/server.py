@@ -156,12 +156,12 @@ class LimitsSection(SettingsSection):
     max_memory_bytes: Bytes = ByteSize(8 << 30)
     """Sessions in memory; beyond it the rows of idle sessions move to disk, and then new sessions are refused.
 
-    Set it to what the machine can spare for each worker.
+    Set it to what the machine can spare for each worker. With `--store` rows of recorded turns are in no memory.
     """
     spill_directory: str | None = None
-    """Folder for rows that moved to disk. Unset: a temporary one.
+    """Folder for rows that moved to disk, in files without a name. Unset: a temporary one.
 
-    Set it to a fast local disk where the temporary folder is small or in memory.
+    Set it to a fast local disk where the temporary folder is small or in memory. Without use where `--store` has rows.
     """
     max_body_bytes: Bytes = ByteSize(256 << 20)
     """Body of one request, whoever sends it.
