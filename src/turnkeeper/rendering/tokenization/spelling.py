@@ -16,7 +16,9 @@ def _list_bytes() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
 
 
-_BYTES = _list_bytes()
+_NO_BYTE = "\uffff"
+_TABLE = str.maketrans(dict.fromkeys(map(chr, range(256)), _NO_BYTE) | {c: chr(b) for c, b in _list_bytes().items()})
+"""Turns each character of a vocabulary into the one with the number of its byte."""
 
 
 def spell_token(token: str, text: str) -> bytes:
@@ -28,6 +30,13 @@ def spell_token(token: str, text: str) -> bytes:
     """
     if found := _BYTE.fullmatch(token):
         return bytes([int(found[1], 16)])
-    if all(char in _BYTES for char in token):
-        return bytes(_BYTES[char] for char in token)
-    return text.encode()
+    return spell_bytes(token, text)
+
+
+def spell_bytes(token: str, text: str) -> bytes:
+    """Return the bytes for which a token of a byte-level vocabulary stands; those of ``text`` for one that holds a
+    character that stands for no byte."""
+    try:
+        return token.translate(_TABLE).encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode()

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from turnkeeper.core.tokens import NO_TOKENS, TokenIds
 from turnkeeper.errors import ConfigError
+from turnkeeper.rendering.tokenization.byte_decoder import find_byte_decoder
 from turnkeeper.rendering.tokenization.encoder import Encoder, FallbackEncoder, HuggingFaceEncoder
 from turnkeeper.rendering.tokenization.length import LengthBound, TextTooLongError, find_bound
 from turnkeeper.rendering.tokenization.spelling import spell_token
@@ -42,6 +43,7 @@ class Tokenizer:
             ) from error
         self._inner.no_padding()
         self._inner.no_truncation()
+        self._byte_decoder = find_byte_decoder(self._inner)
         self.huggingface_encoder = HuggingFaceEncoder(self._inner)
         self.encoder: Encoder = self.huggingface_encoder
         """The encoder in use. It may be replaced at any time by another one that gives the same ids."""
@@ -97,6 +99,8 @@ class Tokenizer:
 
     def decode_list(self, ids: list[int]) -> str:
         """Return the text of ids in a list, as ``decode`` does; for a few ids building an array would cost more."""
+        if self._byte_decoder is not None:
+            return self._byte_decoder.decode(ids)
         return self._inner.decode(ids, skip_special_tokens=False)
 
     def spell(self, token_id: int) -> bytes:
