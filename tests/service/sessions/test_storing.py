@@ -118,6 +118,19 @@ async def test_a_process_that_ends_at_once_leaves_what_was_answered(tmp_path: Pa
         assert [sample.loss_mask.tolist() for sample in after] == [sample.loss_mask.tolist() for sample in before]
 
 
+async def test_tokens_that_were_dropped_on_the_way_to_a_turn_are_stored_with_it(tmp_path: Path) -> None:
+    async with serving(tmp_path / "one") as kit:
+        session_id = kit.create()
+        turn = await kit.begin(session_id, [user("a")])
+        kit.find_entry(session_id).drop(DropReason.ABORTED_PIECE, 3)
+        kit.engine.answer(text="first")
+        await turn.read()
+        shutil.copytree(tmp_path / "one", tmp_path / "two")
+    async with serving(tmp_path / "two") as kit:
+        await kit.service.recall([session_id])
+        assert kit.look(session_id).ledger.dropped == {DropReason.ABORTED_PIECE: 3}
+
+
 async def test_a_retry_of_a_turn_whose_delivery_nobody_knows_gets_its_reply(tmp_path: Path) -> None:
     async with serving(tmp_path) as kit:
         session_id = kit.create()

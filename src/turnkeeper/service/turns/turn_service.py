@@ -228,6 +228,7 @@ class TurnService:
         entry, pending = turn.entry, turn.pending
         async with entry.recording():
             prepared = entry.session.prepare(pending, prompt=plan.prompt, completion=completion, at=entry.clock.unix())
+            entry.publish()  # tokens that were dropped on the way to this turn stand in front of it in a store too
             await self._store_turn(entry, prepared)
             entry.session.append(pending, prepared)
             entry.add_turn(prepared)
