@@ -76,11 +76,11 @@ async def run_case(
     started = time.monotonic()
     async with running_server(
         log, stage.engine_urls, mode=case.mode, checkpoint=stage.checkpoints[0], options=options
-    ) as url:
+    ) as server:
         for number in range(repeats):
             if time.monotonic() - started > seconds:
                 break
-            await _play_until_met(stage, case, url, number=number, load=load, weights=weights, on_round=on_round)
+            await _play_until_met(stage, case, server.url, number=number, load=load, weights=weights, on_round=on_round)
 
 
 async def _play_until_met(

@@ -4,6 +4,7 @@
 2. Each invariant, broken on purpose in what one party says, is seen: status 1 and a line that names it.
 3. ``--json`` gives the figures of each run, and what was violated, to programs.
 4. What is no run is refused, and a folder of somebody else's is left alone.
+5. With a session server that is killed twice in the middle all invariants hold too.
 """
 
 import json
@@ -188,6 +189,59 @@ def test_the_other_pause_modes_hold_too(mode: str, tmp_path: Path) -> None:
     assert f"pause mode {mode}: all invariants hold" in printed
 
 
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a run whose session server was killed, and what it printed."""
+    out = tmp_path_factory.mktemp("killed")
+    status, printed = _invoke("--tasks", "8", "--out", str(out), "--kill")
+    assert status == 0, printed
+    return out / "in_place", printed
+
+
+def test_a_run_survives_the_death_of_its_server(killed: tuple[Path, str]) -> None:
+    folder, printed = killed
+    assert "all invariants hold" in printed
+    assert "lost and played again" in printed
+    run = json.loads((folder / "run.json").read_text())
+    assert len(run["kills"]) == 2
+    assert {path.name for path in folder.glob("server*.log")} == {"server.log", "server-1.log", "server-2.log"}
+
+
+def _forget_a_kill(run: dict[str, Any]) -> None:
+    run["kills"].pop()
+
+
+def _kill_at_rest(run: dict[str, Any]) -> None:
+    """Nothing had begun when the server was killed."""
+    run["kills"][0] = [0] * len(run["kills"][0])
+
+
+@pytest.mark.parametrize("spoil", [_forget_a_kill, _kill_at_rest])
+def test_a_kill_that_met_nothing_fails_the_demo(
+    spoil: Callable[[dict[str, Any]], None], killed: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(killed[0], tmp_path / "run"))
+    run = json.loads((folder / "run.json").read_text())
+    spoil(run)
+    (folder / "run.json").write_text(json.dumps(run))
+    status, printed = _invoke("--audit", str(folder))
+    assert status == 1
+    assert "FAILED killed:" in printed
+
+
+def test_a_turn_that_is_recorded_for_a_lost_call_fails_the_demo(killed: tuple[Path, str], tmp_path: Path) -> None:
+    """A token that was sampled for a dead server and is trained as well counts twice."""
+    folder = Path(shutil.copytree(killed[0], tmp_path / "run"))
+
+    def change(sample: Sample) -> Sample:
+        return replace(sample, loss_mask=np.zeros_like(sample.loss_mask))
+
+    _edit_sample(folder, change)
+    status, printed = _invoke("--audit", str(folder))
+    assert status == 1
+    assert "FAILED accounted:" in printed
+
+
 def test_the_printed_lines_open_a_sample(run: tuple[Path, str]) -> None:
     _, printed = run
     lines = printed.partition("To open one:\n")[2].partition("check this run")[0]
@@ -215,6 +269,7 @@ def test_json_says_it_to_programs(run: tuple[Path, str], tmp_path: Path) -> None
     assert (sound["mode"], sound["folder"], sound["holds"], sound["violations"]) == ("in_place", str(folder), True, [])
     figures = sound["figures"]
     assert figures["sampled"] == figures["trainable"] + figures["masked"] + figures["dropped"] > 0
+    assert (figures["lost"], figures["in_flight_at_kills"]) == (0, [])
     _lose_an_outcome(folder)
     result = CliRunner().invoke(app, ["demo", "--audit", str(folder), "--json"])
     (broken,) = json.loads(result.stdout)["runs"]

@@ -185,17 +185,15 @@ async def play(folder: Path) -> Played:
     async with (
         running_engines(folder, checkpoint=first) as urls,
         proxying(urls[1]) as proxy,
-        running_server(
-            log, (urls[0], proxy.url), mode=PauseMode.IN_PLACE, checkpoint=first, options=options
-        ) as server_url,
-        httpx.AsyncClient(base_url=server_url, timeout=LIMIT_S) as http,
+        running_server(log, (urls[0], proxy.url), mode=PauseMode.IN_PLACE, checkpoint=first, options=options) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=LIMIT_S) as http,
         openai.AsyncOpenAI(api_key="unused", timeout=LIMIT_S, max_retries=0) as agent,
-        SessionClient(server_url) as sessions,
+        SessionClient(server.url) as sessions,
     ):
         party = Party(http, agent, sessions, log)
         engines = (urls[0], proxy.url)
         await party.wait_for("engine_changed", engine=proxy.url, state="serving")
-        outcomes, paused_s = await play_tasks(party, Stack(server_url=server_url, engine_urls=engines), second)
+        outcomes, paused_s = await play_tasks(party, Stack(server_url=server.url, engine_urls=engines), second)
         forked = await fork(party)
         refused = await be_refused(party, forked)
         stuck, shown_stuck = await lose_engine(party, proxy, engines)
@@ -229,7 +227,7 @@ async def play_tasks(party: Party, stack: Stack, checkpoint: Path) -> tuple[list
         trainer.note_progress(len(outcomes) / TASKS)
 
     async with asyncio.TaskGroup() as group:
-        update = group.create_task(trainer.update_once())
+        update = group.create_task(trainer.update_once(asyncio.Lock()))
         for task in held_out_tasks(TASKS, 0):
             group.create_task(play_one(task))
     return outcomes, update.result().paused_s

@@ -37,6 +37,9 @@ def demo(
         "runs/demo"
     ),
     seed: Annotated[int, typer.Option(help="Which tasks are drawn.")] = 0,
+    kill: Annotated[
+        bool, typer.Option("--kill", help="Kill the session server twice in the middle; it goes on with its store.")
+    ] = False,
     audit: Annotated[Path | None, typer.Option(help="Run nothing: check a finished run's folder again.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
@@ -45,7 +48,7 @@ def demo(
     Exit status 0: all invariants hold. 1: one is broken. 2: an option, or the folder of a run, cannot be used.
     """
     modes = [each for each in Modes if each is not Modes.ALL] if mode is Modes.ALL else [mode]
-    started = (_run(one, out=out, tasks=tasks, rollouts=rollouts, seed=seed) for one in modes)
+    started = (_run(one, out=out, tasks=tasks, rollouts=rollouts, seed=seed, kill=kill) for one in modes)
     runs: list[DemoRun] = []
     for run in started if audit is None else (_audit(audit),):
         runs.append(run)
@@ -56,7 +59,7 @@ def demo(
     return 1 if any(run.report.violations for run in runs) else 0
 
 
-def _run(mode: Modes, *, out: Path, tasks: int, rollouts: int, seed: int) -> "DemoRun":
+def _run(mode: Modes, *, out: Path, tasks: int, rollouts: int, seed: int, kill: bool) -> "DemoRun":
     """Run one mode, with progress."""
     _require_agent()
     import asyncio
@@ -70,7 +73,9 @@ def _run(mode: Modes, *, out: Path, tasks: int, rollouts: int, seed: int) -> "De
 
     console = build_console(stderr=True)
     folder = out / mode.value
-    options = DemoOptions(tasks=tasks, rollouts=rollouts, mode=PauseMode(mode.value), folder=folder, seed=seed)
+    options = DemoOptions(
+        tasks=tasks, rollouts=rollouts, mode=PauseMode(mode.value), folder=folder, seed=seed, is_killed=kill
+    )
     clear_folder(folder)
     console.print(f"pause mode {mode.value}: {tasks} tasks x {rollouts} rollouts, 2 engines")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

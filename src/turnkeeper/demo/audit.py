@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from turnkeeper.demo.evidence import CollectedSession, EngineCall, Evidence
+from turnkeeper.demo.killing import DUE
 from turnkeeper.demo.paths import (
     check_rows,
     check_tokens,
     check_versions,
+    find_lost_calls,
     find_path_calls,
     find_prefix_breaks,
     group_by_session,
@@ -29,7 +31,7 @@ class Invariant(StrEnum):
     PLAYED = "played"
     """Every rollout came to its end and gave exactly one sample."""
     ACCOUNTED = "accounted"
-    """Tokens sampled = trainable + masked + dropped."""
+    """Tokens sampled = trainable + masked + dropped, and lost where the session server was killed."""
     PREFIX = "prefix"
     """Every prompt starts with all that was sampled before it in its session."""
     TOKENS = "tokens"
@@ -40,6 +42,8 @@ class Invariant(StrEnum):
     """Every sampled token carries the version of the weights that sampled it."""
     UPDATED = "updated"
     """The weights changed, to other weights, while turns were in flight."""
+    KILLED = "killed"
+    """The session server was killed as often as it should be, each time while turns were in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +64,16 @@ class Figures:
     trainable: int
     masked: int
     dropped: int
+    lost: int
+    """Of calls that ended with the server that had made them; their turns were played again."""
     prefix_breaks: int
     rows_checked: int
     versions: tuple[str, ...]
     solved: int
     in_flight_at_update: int
     """Calls that the update aborted, retracted, or let go on under the new weights."""
+    in_flight_at_kills: tuple[int, ...]
+    """For each kill of the session server the calls that were lost with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +86,9 @@ class AuditReport:
 
 def audit(evidence: Evidence) -> AuditReport:
     """Check a run."""
-    calls = group_by_session(evidence.calls)
+    made = group_by_session(evidence.calls)
+    lost = [call for own in made.values() for call in find_lost_calls(own)]
+    calls = {session_id: [call for call in own if call not in lost] for session_id, own in made.items()}
     samples = [(one, sample) for one in evidence.sessions for sample in one.samples]
     paths = [find_path_calls(sample, calls.get(one.session_id, ())) for one, sample in samples]
     breaks = [line for own in calls.values() for line in find_prefix_breaks(own)]
@@ -90,11 +100,13 @@ def audit(evidence: Evidence) -> AuditReport:
         trainable=sum(int(sample.loss_mask.sum()) for _, sample in samples),
         masked=sum(_count_masked(sample) for _, sample in samples),
         dropped=sum(_count_dropped(one) for one in evidence.sessions),
+        lost=sum(len(call.output_ids) for call in lost),
         prefix_breaks=len(breaks),
         rows_checked=sum(checked.count for checked in rows),
         versions=_list_versions(sample for _, sample in samples),
         solved=sum(outcome.is_solved for outcome in evidence.outcomes),
         in_flight_at_update=sum(map(_was_in_flight, evidence.calls)),
+        in_flight_at_kills=tuple(sum(call.life == life for call in lost) for life in range(len(evidence.run["kills"]))),
     )
     violations = [
         *_check_played(evidence),
@@ -107,6 +119,7 @@ def audit(evidence: Evidence) -> AuditReport:
         ),
         *(BrokenInvariant(invariant=Invariant.ROWS, message=line) for checked in rows for line in checked.problems),
         *_check_updated(evidence, figures),
+        *_check_killed(evidence, figures),
     ]
     return AuditReport(figures=figures, violations=tuple(violations))
 
@@ -127,11 +140,11 @@ def _check_played(evidence: Evidence) -> Iterator[BrokenInvariant]:
 
 
 def _check_accounted(figures: Figures) -> Iterator[BrokenInvariant]:
-    kept = figures.trainable + figures.masked + figures.dropped
+    kept = figures.trainable + figures.masked + figures.dropped + figures.lost
     if figures.sampled != kept:
         message = (
             f"the engines sampled {figures.sampled} tokens, but {figures.trainable} trainable "
-            f"+ {figures.masked} masked + {figures.dropped} dropped = {kept}"
+            f"+ {figures.masked} masked + {figures.dropped} dropped + {figures.lost} lost = {kept}"
         )
         yield BrokenInvariant(invariant=Invariant.ACCOUNTED, message=message)
 
@@ -172,3 +185,14 @@ def _check_updated(evidence: Evidence, figures: Figures) -> Iterator[BrokenInvar
     if not figures.in_flight_at_update:
         problems.append("no turn was in flight when the weights changed")
     yield from (BrokenInvariant(invariant=Invariant.UPDATED, message=problem) for problem in problems)
+
+
+def _check_killed(evidence: Evidence, figures: Figures) -> Iterator[BrokenInvariant]:
+    met, expected = figures.in_flight_at_kills, len(DUE) if evidence.run["is_killed"] else 0
+    if len(met) != expected:
+        message = f"the session server was killed {len(met)} times, expected {expected}"
+        yield BrokenInvariant(invariant=Invariant.KILLED, message=message)
+    for number, calls in enumerate(met):
+        if not calls:
+            message = f"no turn was in flight when the session server was killed for the {number + 1}. time"
+            yield BrokenInvariant(invariant=Invariant.KILLED, message=message)

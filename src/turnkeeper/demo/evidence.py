@@ -7,7 +7,7 @@ The folder is the one input of the audit, so a run can be checked again later, b
 ``samples/SESSION.safetensors``         the payload of ``POST /sessions/SESSION/samples`` as it came
 ``sessions/SESSION.json``               ``GET /sessions/SESSION`` at the end, less its records
 ``outcomes.jsonl``                      how the agent's rollouts ended
-``run.json``                            what was asked for, and how long it took
+``run.json``                            what was asked for, how long it took, and where the kills lie in the traces
 ======================================  ==============================================================
 """
 
@@ -49,6 +49,8 @@ class EngineCall:
     """Parallel to ``output_ids``: the logprob of each within its mask; None without masks."""
     is_aborted: bool
     is_retracted: bool
+    life: int = 0
+    """How often the session server had been killed before the call ended, or was ended by the kill."""
 
     @property
     def path_ids(self) -> TokenIds:
@@ -99,17 +101,24 @@ def read_evidence(folder: Path) -> Evidence:
     """
     if not (folder / "run.json").is_file():
         raise ConfigError(f"{folder} holds no finished run", hint="run `turnkeeper demo` first")
+    run = orjson.loads((folder / "run.json").read_bytes())
     return Evidence(
-        calls=tuple(
-            call
-            for trace in sorted(folder.glob("engine-*.trace.jsonl"))
-            for call in map(parse_call, _read_lines(trace))
-            if call.session_id != PROBE_SESSION
-        ),
+        calls=tuple(call for call in _read_calls(folder, run["kills"]) if call.session_id != PROBE_SESSION),
         sessions=tuple(_read_session(path) for path in sorted((folder / "sessions").glob("*.json"))),
         outcomes=tuple(RolloutOutcome(**line) for line in _read_lines(folder / "outcomes.jsonl")),
-        run=orjson.loads((folder / "run.json").read_bytes()),
+        run=run,
     )
+
+
+def list_traces(folder: Path) -> list[Path]:
+    """List the traces of all engines, in the order of the engines."""
+    return sorted(folder.glob("engine-*.trace.jsonl"))
+
+
+def _read_calls(folder: Path, kills: Sequence[Sequence[int]]) -> Iterator[EngineCall]:
+    for engine, trace in enumerate(list_traces(folder)):
+        for number, line in enumerate(_read_lines(trace)):
+            yield parse_call(line, life=sum(number >= traced[engine] for traced in kills))
 
 
 def _read_lines(path: Path) -> Iterator[JsonObject]:
@@ -118,8 +127,8 @@ def _read_lines(path: Path) -> Iterator[JsonObject]:
             yield orjson.loads(line)
 
 
-def parse_call(line: JsonObject) -> EngineCall:
-    """Parse a request from its line of an engine's trace."""
+def parse_call(line: JsonObject, *, life: int = 0) -> EngineCall:
+    """Parse a request from its line of an engine's trace, written in one of the session server's lives."""
     # A request that was retracted has an epoch for each time its KV was computed; the last one's rows are what its
     # engine holds at the end.
     experts: list[Any] = line["epochs"][-1]["kv_experts"] if line["epochs"] else []
@@ -136,6 +145,7 @@ def parse_call(line: JsonObject) -> EngineCall:
         sampling_logprobs=None if masks is None else np.array(line["sampling_logprobs"], dtype=np.float64),
         is_aborted=line["finish_reason"] == "abort",
         is_retracted=line["num_retractions"] > 0,
+        life=life,
     )
 
 

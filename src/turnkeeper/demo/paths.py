@@ -21,6 +21,20 @@ def group_by_session(calls: Sequence[EngineCall]) -> dict[str, list[EngineCall]]
     return grouped
 
 
+def find_lost_calls(calls: Sequence[EngineCall]) -> list[EngineCall]:
+    """Find the calls of one session that ended with the server that had made them, before their turn was stored.
+
+    The agent asks again, so the first prompt of a later life is where the stored session ends, and calls that begin
+    there or behind are lost. The shortest prompt is the first one, since an agent's history only grows.
+    """
+    lost: list[EngineCall] = []
+    for call in calls:
+        later = [other.prompt_ids for other in calls if other.life > call.life]
+        if later and _starts_with(call.prompt_ids, min(later, key=len)):
+            lost.append(call)
+    return lost
+
+
 def find_prefix_breaks(calls: Sequence[EngineCall]) -> Iterator[str]:
     """Find what breaks the prefix rule in one session of an agent that never rewrites its history.
 

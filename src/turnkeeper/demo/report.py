@@ -51,6 +51,10 @@ def print_run(console: Console, run: DemoRun) -> None:
 def _build_table(report: AuditReport, *, mode: str, seconds: float) -> Table:
     """Build a table of each figure with the party that it was counted from."""
     figures = report.figures
+    killed = (
+        ("+ lost and played again", str(figures.lost), "engines, at the kills of the session server"),
+        ("in flight at the kills", ", ".join(map(str, figures.in_flight_at_kills)), "engines"),
+    )
     table = Table(title=f"pause mode {mode}: {'failed' if report.violations else 'all invariants hold'}")
     table.add_column("figure", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
@@ -62,6 +66,7 @@ def _build_table(report: AuditReport, *, mode: str, seconds: float) -> Table:
         ("= trainable", str(figures.trainable), "samples"),
         ("+ masked", str(figures.masked), "samples"),
         ("+ dropped", str(figures.dropped), "reasons that the sessions give"),
+        *(killed if figures.in_flight_at_kills else ()),
         ("prefix breaks", str(figures.prefix_breaks), "prompts that the engines received"),
         ("rows checked", str(figures.rows_checked), "samples, against the engines' own"),
         ("weight versions seen", ", ".join(figures.versions), "samples"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnkeeper.choices import PauseMode
-from turnkeeper.server.command import running_command
+from turnkeeper.server.command import ServerProcess, running_command
 
 ENGINES = 2
 
@@ -23,25 +23,6 @@ class Stack:
 
     server_url: str
     engine_urls: tuple[str, ...]
-
-
-@asynccontextmanager
-async def running_stack(folder: Path, *, mode: PauseMode, checkpoint: Path) -> AsyncGenerator[Stack]:
-    """Run the engines and one session server in front of them; end them on exit.
-
-    Args:
-        folder: where logs and the engines' traces go.
-        mode: the pause mode that the server is told.
-        checkpoint: the folder that the engines serve and the server reads its tokenizer from.
-
-    Raises:
-        ProcessError: one of them did not start.
-    """
-    async with (
-        running_engines(folder, checkpoint=checkpoint) as urls,
-        running_server(folder / "server.log", urls, mode=mode, checkpoint=checkpoint) as server_url,
-    ):
-        yield Stack(server_url=server_url, engine_urls=urls)
 
 
 @asynccontextmanager
@@ -60,11 +41,24 @@ async def running_engines(
 
 @asynccontextmanager
 async def running_server(
-    log: Path, urls: Sequence[str], *, mode: PauseMode, checkpoint: Path, options: Sequence[str] = ()
-) -> AsyncGenerator[str]:
-    """Run one session server in front of these engines, with further options; its URL."""
-    async with running_command([*_server_command(checkpoint, urls, mode), *options], log=log) as server:
-        yield server.url
+    log: Path, urls: Sequence[str], *, mode: PauseMode, checkpoint: Path, port: int = 0, options: Sequence[str] = ()
+) -> AsyncGenerator[ServerProcess]:
+    """Run one session server in front of these engines.
+
+    Args:
+        log: where its log goes.
+        urls: of the engines.
+        mode: the pause mode that the server is told.
+        checkpoint: the folder that it reads its tokenizer from.
+        port: where it listens; 0 for a free port.
+        options: further ones.
+
+    Raises:
+        ProcessError: it did not start.
+    """
+    command = [*_server_command(checkpoint, urls, mode), "--session-server-port", str(port), *options]
+    async with running_command(command, log=log) as server:
+        yield server
 
 
 def _engine_command(folder: Path, index: int, checkpoint: Path, max_batch: int) -> list[str]:
@@ -79,5 +73,5 @@ def _server_command(checkpoint: Path, urls: Sequence[str], mode: PauseMode) -> l
     backends = [word for url in urls for word in ("--backend-url", url)]
     return [
         *("serve", "--hf-checkpoint", str(checkpoint), "--tito-model", "qwen3", *backends),
-        *("--session-server-port", "0", "--pause-generation-mode", mode.value, "--use-rollout-routing-replay"),
+        *("--pause-generation-mode", mode.value, "--use-rollout-routing-replay"),
     ]

@@ -32,7 +32,7 @@ class DemoTrainer:
 
     def __init__(self, stack: Stack, mode: PauseMode, checkpoint: Path, *, rollouts: int) -> None:
         """Prepare the update to ``checkpoint`` in a run of so many rollouts."""
-        self._busy = max(1, min(MOST_BUSY, rollouts // 4))
+        self._calls = max(1, min(MOST_BUSY, rollouts // 4))
         self._stack = stack
         self._mode = mode
         self._checkpoint = checkpoint
@@ -43,8 +43,8 @@ class DemoTrainer:
         if share >= DUE:
             self._is_due.set()
 
-    async def update_once(self) -> UpdateResult:
-        """Wait until the update is due and the engines are busy, then run it.
+    async def update_once(self, steering: asyncio.Lock) -> UpdateResult:
+        """Wait until the update is due and the engines are busy, then run it, holding the lock.
 
         Raises:
             EngineError: an engine refused a step.
@@ -52,14 +52,15 @@ class DemoTrainer:
         await self._is_due.wait()
         client = EngineClient()
         try:
-            await wait_until_busy(client, self._stack.engine_urls, self._busy)
-            fleet = EngineFleet(
-                self._stack.engine_urls,
-                client=client,
-                mode=self._mode,
-                session_servers=(self._stack.server_url,),
-            )
-            return await fleet.update_from_disk(str(self._checkpoint), NEW_VERSION)
+            async with steering:
+                await wait_until_busy(client, self._stack.engine_urls, self._calls)
+                fleet = EngineFleet(
+                    self._stack.engine_urls,
+                    client=client,
+                    mode=self._mode,
+                    session_servers=(self._stack.server_url,),
+                )
+                return await fleet.update_from_disk(str(self._checkpoint), NEW_VERSION)
         finally:
             await client.close()
 
@@ -71,10 +72,18 @@ async def wait_until_busy(client: EngineClient, engine_urls: Sequence[str], call
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(BUSY_TIMEOUT_S):
-            while await _count_running(client, engine_urls) < calls:  # noqa: ASYNC110 - engines send no event
+            while await count_calls(client, engine_urls, "running") < calls:  # noqa: ASYNC110 - engines send no event
                 await asyncio.sleep(LOOK_INTERVAL_S)
 
 
-async def _count_running(client: EngineClient, engine_urls: Sequence[str]) -> int:
+async def wait_until_idle(client: EngineClient, engine_urls: Sequence[str]) -> None:
+    """Wait until no engine has a call, as engines do that learn that whoever called them is gone."""
+    while await count_calls(client, engine_urls, "running", "waiting"):  # noqa: ASYNC110 - engines send no event
+        await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+async def count_calls(client: EngineClient, engine_urls: Sequence[str], *states: str) -> int:
+    """Count the calls of all engines that are in one of these states, ``running`` and ``waiting``."""
     replies = [await client.call("GET", f"{url}/server_info") for url in engine_urls]
-    return sum(orjson.loads(reply.body)["internal_states"][0]["num_running_reqs"] for reply in replies)
+    counts = [orjson.loads(reply.body)["internal_states"][0] for reply in replies]
+    return sum(count[f"num_{state}_reqs"] for count in counts for state in states)
