@@ -6,6 +6,7 @@ import numpy as np
 
 from turnkeeper.channels import CHANNELS, Asked, Capture, ItemRun, Items
 from turnkeeper.channels.indexer import IndexerCapture, IndexerPayload, WholePath
+from turnkeeper.channels.masks import MaskCapture
 from turnkeeper.channels.routing import RoutingRows, RoutingShape, RowsCapture, RowsRequest
 from turnkeeper.choices import OnRecomputed, PauseMode
 from turnkeeper.core import Completion
@@ -91,11 +92,13 @@ def masked_by(on_recomputed: OnRecomputed) -> frozenset[str]:
 
 
 def require(prompt_ids: Any, **fields: Any) -> RouteRequirements:
-    """What a route needs, with ``shape``, ``use_addition_r3`` and ``wants_indexer`` made captures."""
+    """What a route needs, with ``shape``, ``use_addition_r3``, ``wants_indexer`` and ``wants_masks`` made captures."""
     shape, addition = fields.pop("shape", None), fields.pop("use_addition_r3", True)
     captures: list[Capture] = []
     if shape is not None:
         captures.append(RowsCapture(CHANNELS[ROWS], shape, use_increments=addition))
     if fields.pop("wants_indexer", False):
         captures.append(capture_indexer())
+    if fields.pop("wants_masks", False):
+        captures.append(MaskCapture(CHANNELS["sampling_mask"]))
     return RouteRequirements(prompt_ids=prompt_ids, captures=tuple(captures), **fields)

@@ -98,6 +98,17 @@ class OnRecomputed(StrEnum):
     """Is a 502."""
 
 
+class OnNotReplayable(StrEnum):
+    """A turn whose weights were changed in a way that no sampling mask explains: penalties, biases, grammars."""
+
+    KEEP = "keep"
+    """Is marked, and trains."""
+    MASK = "mask"
+    """Is marked, and does not train."""
+    REFUSE = "refuse"
+    """Is a 400."""
+
+
 class OnBadRows(StrEnum):
     """A reply whose routing rows cannot be true, and a sample whose routing rows the store has lost."""
 

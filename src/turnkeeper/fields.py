@@ -239,6 +239,8 @@ _FIXED = _list(
         "return_cached_tokens_details",
         "return_routed_experts",
         "return_indexer_topk",
+        "return_sampling_mask",
+        "sampling_logprobs_mode",
         "return_weight_versions",
         "routed_experts_start_len",
         "routed_experts_prompt_start",

@@ -67,9 +67,11 @@ class Entropies(Channel):
             found[start : turn.kept - turns[0].sampled] = turn.channels[self.name].array[: turn.kept - turn.sampled]
         return {"rollout_entropies": found}
 
-    def check_tensors(self, tensors: Mapping[str, np.ndarray], *, tokens: int, response: int) -> str | None:
+    def check_tensors(
+        self, tensors: Mapping[str, np.ndarray], *, tokens: int, loss_mask: Any, turns: Any
+    ) -> str | None:
         found = tensors.get("rollout_entropies")
-        return None if found is None or len(found) == response else f"{len(found)} entropies for {response} tokens"
+        return None if found is None or len(found) == len(loss_mask) else "entropies are not parallel to the loss mask"
 
 
 class EntropyCapture(Capture):

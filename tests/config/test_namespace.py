@@ -329,7 +329,7 @@ def test_a_hook_of_the_older_form_is_taken_with_a_warning_and_not_called() -> No
     assert loaded.settings.engine.custom_rollout_request_hook_path is None
 
 
-ASKED = {"use_sampling_support_replay": True, "sglang_output_store_backend": "mooncake"}
+ASKED = {"sglang_output_store_backend": "mooncake"}
 
 
 @pytest.mark.parametrize("name", UNSERVED)

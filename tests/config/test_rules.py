@@ -324,6 +324,13 @@ CASES = (
         severity=Severity.WARNING,
     ),
     Case(
+        id="masks_need_top_k",
+        breaks=V1 | {"use_rollout_sampling_mask": True},
+        holds=V1,
+        says=("--use-rollout-sampling-mask", "finite top_k", "vLLM"),
+        severity=Severity.WARNING,
+    ),
+    Case(
         id="colocated_in_place",
         breaks=V1 | {"colocate": True},
         holds=V1 | {"colocate": True, "pause_generation_mode": "abort"},

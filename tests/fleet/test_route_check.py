@@ -56,6 +56,9 @@ def answering(**reply: Any) -> ScriptedEngine:
     return engine
 
 
+NO_MASKS = answering(meta={"output_token_sampling_mask": None})
+
+
 class DroppingRouter:
     """A router that passes on only the fields it knows, and answers control routes with 404."""
 
@@ -99,6 +102,18 @@ async def test_a_sound_route_has_no_problem(client: EngineClient, shape: Routing
     assert len(engine.probes) == 1
 
 
+async def test_masks_are_asked_for_with_a_sampler_that_truncates(client: EngineClient) -> None:
+    engine = ScriptedEngine(moe=MoeShape())
+    async with running(engine) as url:
+        assert await check(client, url, wants_masks=True, shape=SHAPE) == ()
+        sent = engine.probes[0].json
+        assert (sent["return_sampling_mask"], sent["top_p"], sent["top_k"], sent["temperature"]) == (True, 0.9, 20, 1.0)
+        async with running(DroppingRouter(url, "return_sampling_mask")) as router_url:
+            [problem] = await check(client, router_url, wants_masks=True)
+    assert "the router at" in problem
+    assert "sampling masks were asked for" in problem
+
+
 def _send_whole(value: dict[str, Any]) -> None:
     meta = value["choices"][0]["meta_info"]
     rows = np.frombuffer(pybase64.b64decode(meta["routed_experts"]), "<i4").reshape(-1, 2, 2)
@@ -132,6 +147,9 @@ def _spoil_prompt_rows(value: dict[str, Any]) -> None:
             ScriptedEngine(moe=MoeShape(layers=3)), {"shape": SHAPE}, "wrong_length", id="another model's layers"
         ),
         pytest.param(ScriptedEngine(), {"wants_indexer": True}, "indexer_topk", id="no indexer"),
+        pytest.param(
+            answering(meta={"output_token_sampling_mask": None}), {"wants_masks": True}, "has none", id="no masks"
+        ),
         pytest.param(ScriptedEngine(context_length=4), {}, "context length", id="length refused"),
         pytest.param(answering(status=401), {}, "answered 401", id="key refused"),
     ],

@@ -25,13 +25,13 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from turnkeeper.channels.packed import Payload
 from turnkeeper.channels.run import ItemRun
 from turnkeeper.fields import Wire
 from turnkeeper.jsontypes import JsonObject
 
-TakePayload: TypeAlias = Callable[[str], Payload | None]
-"""Takes the payload under a key of the reply; None where the key is absent or null."""
+TakePayload: TypeAlias = Callable[[str], Any]
+"""Takes what stands under a key of the reply: a payload in base64, as text or decoded while it came in, or `IdLists`
+that were read apart; None where there is neither."""
 
 
 class Items(Protocol):
@@ -147,7 +147,11 @@ class PathTurn:
     """Where the part of its completion ends that its path keeps, which is the sample's end at most."""
     stop: int
     """Where its own path ends, before anything is trimmed or cut."""
+    logprobs: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    """Shape [C]: those of its completion."""
     marks: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Its effective sampler under chat-completions names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +182,8 @@ class Channel(ABC):
     """The members of a reply's meta data that hold its payload."""
     payload_keys: ClassVar[tuple[str, ...]] = ()
     """Those members that are base64, which are decoded apart from the JSON while they come in."""
+    list_keys: ClassVar[tuple[str, ...]] = ()
+    """Those members that are lists of lists of ids, which are read apart from the JSON."""
     fields: ClassVar[tuple[str, ...]]
     """The fields of requests by which engines are asked for it; no agent can set them."""
     needs_prompt_count: ClassVar[bool] = False
@@ -187,6 +193,10 @@ class Channel(ABC):
     tensors: ClassVar[tuple[SampleTensor, ...]]
 
     # Asking and reading.
+
+    def is_lost(self, route: str, asked: Any) -> bool:
+        """Return True if streams of a route lose the payload, or carry it at too high a cost."""
+        return route in self.lossy_streams
 
     @abstractmethod
     def render(self, wire: Wire, asked: Any) -> JsonObject:
@@ -258,20 +268,24 @@ class Channel(ABC):
             tokens: how many tokens the sample keeps.
 
         Returns:
-            The tensors by name; none where the turns keep no items.
+            The tensors by name; none where the turns keep no items. ``rollout_log_probs`` among them takes the place of
+            the log-probabilities that the turns' completions have.
 
         Raises:
             AssemblyError: the items of the turns do not make those of the path.
         """
 
     @abstractmethod
-    def check_tensors(self, tensors: Mapping[str, NDArray[Any]], *, tokens: int, response: int) -> str | None:
+    def check_tensors(
+        self, tensors: Mapping[str, NDArray[Any]], *, tokens: int, loss_mask: NDArray[Any], turns: Sequence[JsonObject]
+    ) -> str | None:
         """Find what is wrong with the tensors of a sample; None where nothing is.
 
         Args:
             tensors: all tensors of the sample that channels added, by name.
             tokens: the number of its tokens.
-            response: the number of those behind its first prompt.
+            loss_mask: shape [R]: 1 on tokens that train.
+            turns: what the sample's metadata says of its turns; empty where it says nothing yet.
         """
 
     def list_masked_marks(self, options: Mapping[str, Any]) -> Sequence[str]:
@@ -369,6 +383,10 @@ class Capture(ABC):
         return 0
 
     # The check of a route.
+
+    def shape_probe(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the sampler with which a probe finds out whether a route keeps the channel."""
+        return sampling
 
     foreign_items: ClassVar[str] = ""
     """What is said of a route whose items of a prompt do not belong to its tokens."""

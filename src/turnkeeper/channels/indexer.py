@@ -115,7 +115,9 @@ class IndexerTopk(Channel):
             raise AssemblyError(f"turn {last} has no indexer rows, earlier turns of its path have", turn=last)
         return {}
 
-    def check_tensors(self, tensors: Mapping[str, NDArray[Any]], *, tokens: int, response: int) -> str | None:
+    def check_tensors(
+        self, tensors: Mapping[str, NDArray[Any]], *, tokens: int, loss_mask: NDArray[Any], turns: Sequence[JsonObject]
+    ) -> str | None:
         rows = tensors.get("rollout_indexer_topk")
         if rows is None or len(rows) == max(0, tokens - 1):
             return None

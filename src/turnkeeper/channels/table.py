@@ -5,6 +5,7 @@ from functools import cached_property
 
 from turnkeeper.channels.channel import Capture, CaptureSettings, Channel, SampleTensor
 from turnkeeper.channels.indexer import IndexerTopk
+from turnkeeper.channels.masks import SamplingMasks
 from turnkeeper.channels.routing.channel import RoutedExperts
 
 
@@ -67,4 +68,4 @@ class ChannelTable(Mapping[str, Channel]):
             self.__dict__.pop(name, None)
 
 
-CHANNELS = ChannelTable(RoutedExperts(), IndexerTopk())
+CHANNELS = ChannelTable(RoutedExperts(), IndexerTopk(), SamplingMasks())

@@ -20,7 +20,7 @@ from turnkeeper.config.rule import Entry
 from turnkeeper.config.rules import check
 from turnkeeper.errors import ArgumentErrors
 
-ALIASES = {"engine_timeout": "miles_router_timeout"}
+ALIASES = {"engine_timeout": "miles_router_timeout", "use_rollout_sampling_mask": "use_sampling_support_replay"}
 """Options that trainers also know under another attribute, which counts where ours is not there."""
 
 TRAINERS_LORA_NAME = "miles_lora"
@@ -36,11 +36,6 @@ SERVER_ALIASES = {
 namespace."""
 
 UNSERVED: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "use_sampling_support_replay": (
-        (False,),
-        "samples here carry no sampling masks, and training with a cut-off distribution needs them: sample with "
-        "top_p 1 and without top_k, or leave the replay of sampling support off",
-    ),
     "sglang_output_store_backend": (
         ("none",),
         "routing rows are read out of the engine's replies here, and an output store keeps them elsewhere: leave it "

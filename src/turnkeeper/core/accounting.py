@@ -21,6 +21,8 @@ class MaskReason(StrEnum):
     """The token trains in another sample that shares the turn."""
     BAD_ROWS = "bad_rows"
     """The routing rows of the token, or of an earlier token, are invalid."""
+    NOT_REPLAYABLE = "not_replayable"
+    """Penalties, biases or a grammar changed the weights of the token, which no sampling mask explains."""
     ROWS_RECOMPUTED = "rows_recomputed"
     """The engine computed the token's routing rows again after the token was sampled."""
     OFFPOLICY = "offpolicy"

@@ -103,6 +103,11 @@ class GenerateRequest:
         """True if a side channel needs the engine's own count of the prompt."""
         return any(CHANNELS[name].needs_prompt_count for name in self.asked)
 
+    @property
+    def list_keys(self) -> tuple[str, ...]:
+        """The members of the reply that hold lists of ids of side channels."""
+        return tuple(key for name in self.asked for key in CHANNELS[name].list_keys)
+
     def render_asked(self, wire: Wire) -> JsonObject:
         """Render the fields that ask for side channels; empty where none is asked for."""
         fields: JsonObject = {}
@@ -116,7 +121,7 @@ class GenerateRequest:
 
     def is_lost_in_streams(self, route: str) -> bool:
         """Return True if streams of a route lose the payload of a side channel that is asked for."""
-        return any(route in CHANNELS[name].lossy_streams for name in self.asked)
+        return any(CHANNELS[name].is_lost(route, asked) for name, asked in self.asked.items())
 
     @property
     def token_budget(self) -> int | None:

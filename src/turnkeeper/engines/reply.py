@@ -18,12 +18,13 @@ first, and a lenient one reads what it refuses.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 import orjson
 
 from turnkeeper.channels import CHANNELS, PackedIds
+from turnkeeper.channels.id_lists import IdLists, cut_id_lists
 from turnkeeper.engines.token_logprobs import TokenLogprobs, cut_token_logprobs
 from turnkeeper.errors import EngineProtocolError
 from turnkeeper.jsontypes import JsonObject, is_number, replace_surrogates
@@ -141,18 +142,20 @@ class JsonReply:
     payloads: Sequence[PackedIds] = ()
     is_strict: bool = True
     """True if the reply was strict JSON, so that no number in it is NaN or infinite."""
+    lists: Mapping[str, IdLists] = field(default_factory=dict[str, IdLists])
+    """Lists of ids that were cut out before parsing, by their keys."""
     sampled: TokenLogprobs | None = None
     """The entries of ``output_token_logprobs``, where they were cut out before parsing."""
 
-    def take_payload(self, holder: Mapping[str, Any], key: str) -> bytes | PackedIds | None:
-        """Return the payload under a key, decoded or as text; None when the key is absent or null.
+    def take_payload(self, holder: Mapping[str, Any], key: str) -> bytes | PackedIds | IdLists | None:
+        """Return the payload under a key, decoded, as text, or as lists that were cut out; None where there is none.
 
         Raises:
             EngineProtocolError: the value is not text.
         """
         value = holder.get(key)
         if value is None:
-            return None
+            return self.lists.get(key)
         if isinstance(value, str):
             return value.encode("utf-8", "replace")
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(self.payloads):
@@ -173,29 +176,38 @@ def cut_choice_logprobs(text: bytearray) -> bytearray:
     return text[:start] + b'"logprobs":null' + text[stop + 2 :]
 
 
-def parse_reply(body: Body, url: str, *, cut_logprobs: bool = False) -> JsonReply:
+def parse_reply(body: Body, url: str, *, cut_logprobs: bool = False, list_keys: Sequence[str] = ()) -> JsonReply:
     """Parse an engine's reply.
 
     Args:
-        body: the reply. url: where it came from. cut_logprobs: True to read the tokens with their log-probabilities
-        apart from the JSON, which is much faster; null
-            then stands in their place.
+        body: the reply.
+        url: where it came from.
+        cut_logprobs: True to read the tokens with their log-probabilities apart from the JSON, which is much faster;
+            null then stands in their place.
+        list_keys: the members that are lists of lists of ids, which are read apart as well.
 
     Raises:
         EngineProtocolError: the body is empty, truncated, HTML or other text, or JSON that is not an object.
     """
     read = body if isinstance(body, ReplyBody) else ReplyBody.read(body)
     shortened, sampled = cut_token_logprobs(cut_choice_logprobs(read.text)) if cut_logprobs else (read.text, None)
+    lists: dict[str, IdLists] = {}
+    for key in list_keys:
+        shortened, found = cut_id_lists(shortened, key)
+        if found is not None:
+            lists[key] = found
     is_strict = True
     try:
         value = orjson.loads(shortened)
     except orjson.JSONDecodeError:
-        is_strict, value, sampled = *_parse_whole(read.text, url), None
+        is_strict, value, sampled, lists = *_parse_whole(read.text, url), None, {}
     if not isinstance(value, dict):
         raise EngineProtocolError(
             f"the engine at {url} answered a JSON {_name_kind(value)}, expected an object", url=url
         )
-    return JsonReply(value=cast(JsonObject, value), payloads=read.payloads, is_strict=is_strict, sampled=sampled)
+    return JsonReply(
+        value=cast(JsonObject, value), payloads=read.payloads, is_strict=is_strict, lists=lists, sampled=sampled
+    )
 
 
 def _parse_whole(text: bytearray, url: str) -> tuple[bool, object]:

@@ -69,7 +69,9 @@ class RouteRequirements:
 
     def build_request(self) -> GenerateRequest:
         """Build the probe's request, under an id of its own."""
-        sampling: dict[str, Any] = {"max_tokens": _SAMPLED, "temperature": 0.0}
+        sampling: Mapping[str, Any] = {"max_tokens": _SAMPLED, "temperature": 0.0}
+        for capture in self.captures:
+            sampling = capture.shape_probe(sampling)
         turn = TurnPlan(prompt_tokens=len(self.prompt_ids), parent_tokens=2, common_prefix=2, sampling=sampling)
         planned = ((capture.channel.name, capture.plan(turn)) for capture in self.captures)
         return GenerateRequest(

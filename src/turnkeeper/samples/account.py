@@ -27,6 +27,7 @@ _RANKED: tuple[DropReason | MaskReason | str, ...] = (
     MaskReason.SHARED_ELSEWHERE,
     MaskReason.HOOK,
     MaskReason.OFFPOLICY,
+    MaskReason.NOT_REPLAYABLE,
     MaskReason.ROWS_RECOMPUTED,
     MaskReason.BAD_ROWS,
     MaskReason.ACKNOWLEDGED,

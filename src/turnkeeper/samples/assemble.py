@@ -136,7 +136,7 @@ def assemble_path(
     sample = Sample(
         tokens=_join_tokens(kept)[: cut.tokens].astype(np.int64),
         loss_mask=(masked.sampled_R & (masked.reasons_R == 0)).astype(np.uint8),
-        rollout_log_probs=logprobs_R,
+        rollout_log_probs=tensors.pop("rollout_log_probs", logprobs_R),
         response=decoded.text,
         status=SampleStatus.TRUNCATED if cut.is_inside else _STATUS[kept[-1].turn.completion.finish_reason],
         tensors=tensors,
@@ -194,7 +194,9 @@ def _lay_out(kept: Sequence[Stretch], cut: Cut) -> list[PathTurn]:
             sampled=stretch.sampled,
             kept=min(stretch.kept, cut.tokens),
             stop=stretch.stop,
+            logprobs=stretch.turn.completion.logprobs,
             marks=stretch.turn.completion.marks,
+            sampling=stretch.turn.request.sampling,
         )
         for stretch in kept
     ]

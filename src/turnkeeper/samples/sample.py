@@ -131,13 +131,18 @@ class Sample:
                 f"{len(self.rollout_log_probs)} logprobs"
             )
         if self.tensors:
-            self._check_tensors(length)
+            self._check_tensors()
 
-    def _check_tensors(self, response: int) -> None:
+    def _check_tensors(self) -> None:
         if strange := self.tensors.keys() - {tensor.name for tensor in CHANNELS.tensors}:
             raise AssemblyError(f"no side channel has tensors named {', '.join(sorted(strange))}")
         for channel in CHANNELS.values():
-            problem = channel.check_tensors(self.tensors, tokens=len(self.tokens), response=response)
+            problem = channel.check_tensors(
+                self.tensors,
+                tokens=len(self.tokens),
+                loss_mask=self.loss_mask,
+                turns=self.metadata.get(OWN_KEY, {}).get("turns", ()),
+            )
             if problem is not None:
                 raise AssemblyError(problem)
 
@@ -156,6 +161,29 @@ class Sample:
     def rollout_indexer_topk(self) -> NDArray[np.int32] | None:
         """Shape [T-1, layers, topk], int32; None without indexer replay."""
         return self.tensors.get("rollout_indexer_topk")
+
+    @property
+    def rollout_sampling_mask_ids(self) -> NDArray[np.int32] | None:
+        """Shape [M]: the ids that each sampled token was drawn from, one mask behind the other; None without masks."""
+        return self.tensors.get("rollout_sampling_mask_ids")
+
+    @property
+    def rollout_sampling_mask_offsets(self) -> NDArray[np.int64] | None:
+        """Shape [R+1]: the mask of response token i is ids offsets[i]..offsets[i+1]. An empty one stands for the whole
+        vocabulary, or for a token that was not sampled. None without masks."""
+        return self.tensors.get("rollout_sampling_mask_offsets")
+
+    @property
+    def rollout_full_log_probs(self) -> NDArray[np.float64] | None:
+        """Shape [R]: natural log probability over the whole vocabulary, where ``rollout_log_probs`` is that within the
+        masks. None without masks, or where the engine has none."""
+        return self.tensors.get("rollout_full_log_probs")
+
+    @property
+    def rollout_temperatures(self) -> NDArray[np.float64] | None:
+        """Shape [R]: the temperature of each sampled token; NaN where its request named none, 0.0 where it was not
+        sampled. None without masks."""
+        return self.tensors.get("rollout_temperatures")
 
     def replace_tensors(self, **tensors: NDArray[Any] | None) -> "Sample":
         """Return the sample with other tensors of side channels; None takes one away.

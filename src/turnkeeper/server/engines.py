@@ -147,27 +147,35 @@ async def call_engines(
 
 def build_runner_options(config: ResolvedConfig, renderer: Renderer, checkpoint_config: JsonObject) -> RunnerOptions:
     """Gather what the runner of turns has to know of the options and of the model."""
+    vocabulary_size = find_vocabulary_size(checkpoint_config, renderer.tokenizer)
     return RunnerOptions(
         pause_mode=config.engine.pause_generation_mode,
         on_abort=config.engine.on_abort,
         abort_grace_s=config.timeouts.abort_grace_s,
         gate_timeout_s=config.timeouts.gate_timeout_s,
         max_attempts=config.engine.abort_attempts + 1,
-        captures=open_captures(config, checkpoint_config),
+        captures=open_captures(config, checkpoint_config, vocabulary_size),
         stop_token_ids=renderer.stop_token_ids,
-        vocabulary_size=find_vocabulary_size(checkpoint_config, renderer.tokenizer),
+        vocabulary_size=vocabulary_size,
         cache_salt_by_version=config.engine.cache_salt_by_version,
     )
 
 
-def open_captures(config: ResolvedConfig, checkpoint_config: JsonObject) -> tuple[Capture, ...]:
+def open_captures(
+    config: ResolvedConfig, checkpoint_config: JsonObject, vocabulary_size: int | None = None
+) -> tuple[Capture, ...]:
     """Make the captures of the side channels that the options ask for.
 
     Raises:
         ConfigError: the checkpoint does not say what a channel has to know of the model.
     """
     options = {**config.model.model_dump(), **config.routing.model_dump()}
-    settings = CaptureSettings(options=options, use_increments=config.use_addition_r3, checkpoint=checkpoint_config)
+    settings = CaptureSettings(
+        options=options,
+        use_increments=config.use_addition_r3,
+        checkpoint=checkpoint_config,
+        vocabulary_size=vocabulary_size,
+    )
     return CHANNELS.open(settings)
 
 

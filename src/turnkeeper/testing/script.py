@@ -148,12 +148,24 @@ def build_meta(
         prompt_tokens=len(prompt) if has_run else None,
         cached_tokens=reply.cached_tokens if has_run else None,
         output_token_logprobs=list(zip(sampled.logprobs, sampled.ids, strict=False)),
+        output_token_sampling_mask=_build_masks(sampled) if request.get("return_sampling_mask") and has_run else None,
     )
     meta = info.to_json()
     if moe is not None:
         meta |= _build_rows(request, [*prompt, *sampled.ids], reply.rows_salt, moe, has_run=has_run)
     meta |= reply.meta
     return {name: value for name, value in meta.items() if value is not None}
+
+
+def scripted_mask(token: int) -> list[int]:
+    """Build the mask that a token was drawn from: itself and two others, the sampled one in the middle."""
+    return [token + 2, token, max(0, token - 1)]
+
+
+def _build_masks(sampled: ScriptedTokens) -> list[tuple[Sequence[int], float]]:
+    """Build each token's mask, with half of its log-probability within it."""
+    pairs = zip(sampled.ids, sampled.logprobs, strict=True)
+    return [(scripted_mask(token), (logprob or 0.0) / 2) for token, logprob in pairs]
 
 
 def _build_rows(request: JsonObject, path: list[int], salt: int, moe: MoeShape, *, has_run: bool) -> JsonObject:

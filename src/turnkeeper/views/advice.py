@@ -136,6 +136,10 @@ MASKED: Mapping[str, Advice] = {
         says="the engine computed their routing rows again after it had sampled them",
         heals="--r3-recomputed keep trains them; a larger KV cache retracts less",
     ),
+    MaskReason.NOT_REPLAYABLE: Advice(
+        says="penalties, biases or a grammar changed their weights, which no sampling mask explains",
+        heals="sample without them; --on-not-replayable keep trains such turns",
+    ),
     MaskReason.OFFPOLICY: Advice(says="they were sampled by older weights, which the trainer leaves out"),
     MaskReason.HOOK: Advice(
         says="a postprocessor masked them, or their turn asked for a model that --train-models does not name"

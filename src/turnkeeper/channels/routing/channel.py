@@ -136,7 +136,9 @@ class RoutedExperts(Channel):
         rows = assemble_rows(present, [turn.stop for turn in turns])
         return {"rollout_routed_experts": rows.cut(0, tokens - 1).experts_RLK}
 
-    def check_tensors(self, tensors: Mapping[str, NDArray[Any]], *, tokens: int, response: int) -> str | None:
+    def check_tensors(
+        self, tensors: Mapping[str, NDArray[Any]], *, tokens: int, loss_mask: NDArray[Any], turns: Sequence[JsonObject]
+    ) -> str | None:
         rows = tensors.get("rollout_routed_experts")
         if rows is None or len(rows) == max(0, tokens - 1):
             return None

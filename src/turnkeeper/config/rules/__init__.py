@@ -38,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     run.tree_group_rm,
     run.tree_recompute,
     run.retract_replay,
+    run.masks_need_top_k,
     run.colocated_in_place,
     run.fully_async_abort,
     run.fully_async_partial_rollout,

@@ -80,6 +80,21 @@ def retract_replay(at: Situation) -> str | None:
 
 
 @rule(
+    when="a session server is on with `--use-rollout-sampling-mask`",
+    must="its engines give masks for the samplers that agents use",
+    severity=Severity.WARNING,
+)
+def masks_need_top_k(at: Situation) -> str | None:
+    """Not every engine gives sampling masks for top-p or min-p alone."""
+    if not at.has_session_server or not at.settings.routing.use_rollout_sampling_mask:
+        return None
+    return (
+        "--use-rollout-sampling-mask: SGLang 0.5.16, 0.5.17 and from 0.5.19 on, and vLLM, give masks only for requests "
+        "with a finite top_k and answer others with a 400, vLLM greedy ones too. Give rollouts a top_k beside top_p"
+    )
+
+
+@rule(
     when="a session server is on with `--colocate`",
     must="`--pause-generation-mode` is not in_place",
     severity=Severity.WARNING,

@@ -4,7 +4,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from turnkeeper.choices import OnBadRows, OnImage, OnRecomputed, OnRewrittenCalls, OnToolsChange, OnTruncated, RowsKept
+from turnkeeper.choices import (
+    OnBadRows,
+    OnImage,
+    OnNotReplayable,
+    OnRecomputed,
+    OnRewrittenCalls,
+    OnToolsChange,
+    OnTruncated,
+    RowsKept,
+)
 from turnkeeper.config.schema.section import Given, SettingsSection, Words
 
 
@@ -69,7 +78,7 @@ class HistorySection(SettingsSection):
 
 
 class RoutingSection(SettingsSection):
-    """Routing replay: the experts that each token was routed to."""
+    """Routing replay: what engines report of each token, its experts and the ids that it was drawn from."""
 
     use_rollout_routing_replay: bool = False
     """Ask the engine for routed experts, and put them into samples.
@@ -80,6 +89,16 @@ class RoutingSection(SettingsSection):
     """Ask the engine for the sparse-attention indexer's choices, and put them into samples.
 
     Turn it on to train a model with sparse attention through the rollout's choices.
+    """
+    use_rollout_sampling_mask: bool = False
+    """Ask the engine for the ids that each token was drawn from, and put these masks into samples.
+
+    Turn it on to train on samples that were drawn with top-p, top-k or min-p.
+    """
+    on_not_replayable: OnNotReplayable = OnNotReplayable.KEEP
+    """With masks, a turn whose penalties, biases or grammar change weights in a way that no mask explains.
+
+    Take `mask` to keep such turns out of the loss, `refuse` where agents are not to send them.
     """
     r3_rows: RowsKept = RowsKept.DECODE
     """Rows kept where a later payload differs: `decode`, those that sampled the token, or `latest`.

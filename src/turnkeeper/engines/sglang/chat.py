@@ -106,7 +106,7 @@ def parse_chat_reply(body: Body, url: str, request: GenerateRequest | None = Non
     Raises:
         EngineProtocolError: there is no choice or several, no message, no ``meta_info``, or the logprobs are malformed.
     """
-    reply = parse_reply(body, url, cut_logprobs=True)
+    reply = parse_reply(body, url, cut_logprobs=True, list_keys=() if request is None else request.list_keys)
     choices = reply.value.get("choices")
     if not isinstance(choices, list) or len(cast(list[object], choices)) != 1:
         found = f"{len(cast(list[object], choices))} choices" if isinstance(choices, list) else "no choices"

@@ -36,6 +36,8 @@ from turnkeeper.errors import EngineError, EngineProtocolError, EngineRefusedErr
 from turnkeeper.fields import Wire
 from turnkeeper.jsontypes import JsonObject, is_array
 
+GENERATE_ROUTE = "/generate"
+
 
 def render_sampling(request: GenerateRequest, fields: WireFields) -> JsonObject:
     """Render the sampling parameters under the names of the generate route.
@@ -219,13 +221,13 @@ class SglangGenerateEngine(SglangEngine):
         self._parse = parse
 
     async def generate(self, request: GenerateRequest, *, on_ids: IdsSink | None = None) -> Generation:
-        if on_ids is not None:
+        if on_ids is not None and not request.is_lost_in_streams(GENERATE_ROUTE):
             found = parse_generate_reply(await self._stream(request, on_ids), request, self.url, self._parse)
         else:
             body = ReplyBody(holds_payloads=request.expects_payloads)
             raw = await self._client.call_into(
                 body,
-                f"{self.url}/generate",
+                f"{self.url}{GENERATE_ROUTE}",
                 body=render_generate_body(request, is_stream=False),
                 headers=render_headers(request),
                 is_large=request.expects_large_reply,
@@ -235,7 +237,10 @@ class SglangGenerateEngine(SglangEngine):
 
             def read() -> Generation:
                 return parse_generate_reply(
-                    parse_reply(body, self.url, cut_logprobs=True), request, self.url, self._parse
+                    parse_reply(body, self.url, cut_logprobs=True, list_keys=request.list_keys),
+                    request,
+                    self.url,
+                    self._parse,
                 )
 
             found = await offload(read, len(body.text))
@@ -245,7 +250,7 @@ class SglangGenerateEngine(SglangEngine):
     async def _stream(self, request: GenerateRequest, on_ids: IdsSink) -> JsonReply:
         body, headers = render_generate_body(request, is_stream=True), render_headers(request)
         grown = StreamedReply(self.url, len(request.prompt_ids))
-        async for data in stream_events(self._client, f"{self.url}/generate", body, headers, request):
+        async for data in stream_events(self._client, f"{self.url}{GENERATE_ROUTE}", body, headers, request):
             if len(ids := grown.feed(data)):
                 on_ids(ids)
         return grown.finish()

@@ -37,7 +37,7 @@ def parse_vllm_reply(body: Body, request: GenerateRequest, url: str, parse: Pars
     Raises:
         EngineProtocolError: there is no choice or several, no ids, or no logprobs.
     """
-    return read_vllm_reply(parse_reply(body, url), request, url, parse)
+    return read_vllm_reply(parse_reply(body, url, list_keys=request.list_keys), request, url, parse)
 
 
 def read_vllm_reply(reply: JsonReply, request: GenerateRequest, url: str, parse: ParseMessage) -> Generation:
