@@ -71,7 +71,7 @@ bench: $(VENV)/.demo         ## what a turn costs; ARGS=--full for all cases; pa
 	$(BIN)/python -m pip install --quiet --editable '.[demo,fast]'
 	$(BIN)/turnkeeper bench $(ARGS)
 
-crashes: $(VENV)/.dev       ## 10,000 random histories of a store whose process dies or whose disk fails; over an hour
+crashes: $(VENV)/.dev       ## 10,000 random histories of a store whose process dies or whose disk fails; kill -9 at every step of a server
 	CRASH_HISTORIES=10000 $(BIN)/python -m pytest tests/e2e/test_store_kills.py tests/store/test_crashes.py $(ARGS)
 
 proof: $(VENV)/.demo         ## weight updates under load in every pause mode, every logprob computed again; 15 minutes

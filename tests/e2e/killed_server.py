@@ -1,12 +1,16 @@
-"""Serves as ``turnkeeper serve`` does, and ends with SIGKILL at a step of a write: POINT COUNT [options of serve]."""
+"""Serves as ``turnkeeper serve`` does, and ends with SIGKILL at a step of a write: POINT COUNT [options of serve].
+
+Its log is copied into the database every few records, so that a short task comes to that.
+"""
 
 import os
 import signal
 import sys
+import time
 from functools import partial
 
 from turnkeeper.cli.main import main
-from turnkeeper.store import SessionStore
+from turnkeeper.store import SessionStore, writer
 from turnkeeper.store.faults import CrashPoint
 
 
@@ -18,6 +22,8 @@ class Killer:
         self._left = count
 
     def __call__(self, point: CrashPoint) -> None:
+        if self._point is CrashPoint.HALF_TOLD and point is CrashPoint.GROUP_GATHERED:
+            time.sleep(0.3)  # so that the next group has more than one turn
         self._left -= point is self._point
         if self._left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -25,6 +31,7 @@ class Killer:
 
 if __name__ == "__main__":
     killer = Killer(CrashPoint(sys.argv[1]), int(sys.argv[2]))
+    writer.CHECKPOINT_BYTES = 1024
     SessionStore.open = partial(SessionStore.open, reach=killer)
     sys.argv[1:] = ["serve", *sys.argv[3:]]
     main()

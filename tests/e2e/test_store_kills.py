@@ -2,6 +2,7 @@
 
 1. An OpenAI client retries until the server is there again, and ends its task.
 2. Every reply that the client got is a turn of the session, once and no more; the accounting covers every token.
+3. Another session is there as it was; one whose deletion was cut off is gone once its client has asked again.
 """
 
 import os
@@ -11,13 +12,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from typing import Literal
 
 import openai
 import pytest
 
-from turnkeeper.client import SyncSessionClient
+from turnkeeper.client import Retry, SyncSessionClient
+from turnkeeper.errors import SessionNotFoundError
 from turnkeeper.store.faults import CrashPoint
 from turnkeeper.tiny.checkpoint import shipped_checkpoint
 
@@ -35,20 +39,44 @@ OPTIONS = (
     "--pause-generation-mode",
     "in_place",
 )
-POINTS: dict[CrashPoint, int] = {
-    CrashPoint.AFTER_COMMIT: 4,
-    CrashPoint.GROUP_GATHERED: 4,
-    CrashPoint.BEFORE_ROWS: 2,
-    CrashPoint.ROWS_HALF_WRITTEN: 2,
-    CrashPoint.BETWEEN_PAYLOADS: 2,
-    CrashPoint.AFTER_ROWS: 4,
-    CrashPoint.TRANSACTION_BEGUN: 4,
-    CrashPoint.BEFORE_INSERT: 4,
-    CrashPoint.AFTER_INSERT: 4,
-    CrashPoint.BEFORE_COMMIT: 4,
-}
-"""The steps, and for which time the server dies there: in each case while it stores the second turn or what follows."""
-PLAYED = dict(POINTS) if "CRASH_HISTORIES" in os.environ else dict([next(iter(POINTS.items()))])
+PATIENCE = Retry(attempts=100)
+SYNC = ("--durability", "sync", "--row-durability", "sync")
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a server dies."""
+
+    point: CrashPoint
+    count: int
+    """For which time it comes to the step: in each case while the second turn is stored, or behind it."""
+    options: tuple[str, ...] = ()
+    agents: int = 1
+    ends: Literal["", "session", "server"] = ""
+    """What is ended behind the first reply so that the server comes to the step: another session, or the server."""
+
+
+DEATHS = (
+    Death(CrashPoint.AFTER_COMMIT, 7),
+    Death(CrashPoint.GROUP_GATHERED, 7),
+    Death(CrashPoint.BEFORE_ROWS, 3),
+    Death(CrashPoint.ROWS_HALF_WRITTEN, 3),
+    Death(CrashPoint.BETWEEN_PAYLOADS, 3),
+    Death(CrashPoint.AFTER_ROWS, 7),
+    Death(CrashPoint.AFTER_ROWS_SYNC, 7, options=SYNC),
+    Death(CrashPoint.TRANSACTION_BEGUN, 7),
+    Death(CrashPoint.BEFORE_INSERT, 7),
+    Death(CrashPoint.AFTER_INSERT, 7),
+    Death(CrashPoint.BEFORE_COMMIT, 7),
+    Death(CrashPoint.HALF_TOLD, 1, agents=3),
+    Death(CrashPoint.BEFORE_UNLINK, 1, ends="session"),
+    Death(CrashPoint.AFTER_UNLINK, 1, ends="session"),
+    Death(CrashPoint.BEFORE_CHECKPOINT, 4),
+    Death(CrashPoint.AFTER_CHECKPOINT, 4),
+    Death(CrashPoint.BEFORE_CLOSE, 1, ends="server"),
+)
+"""Every step that there is."""
+PLAYED = DEATHS if "CRASH_HISTORIES" in os.environ else DEATHS[:1]
 """The suite plays the first; ``make crashes`` plays all."""
 
 
@@ -79,36 +107,73 @@ def engine() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize(("point", "count"), PLAYED.items(), ids=map(str, PLAYED))
-def test_an_agent_ends_its_task_though_the_server_is_killed(
-    engine: str, tmp_path: Path, point: CrashPoint, count: int
-) -> None:
-    options = ["--hf-checkpoint", str(shipped_checkpoint()), "--backend-url", engine, *OPTIONS]
+def test_every_step_is_there() -> None:
+    assert {death.point for death in DEATHS} == {*CrashPoint}
+
+
+@pytest.mark.parametrize("death", PLAYED, ids=lambda death: death.point)
+def test_agents_end_their_tasks_though_the_server_is_killed(engine: str, tmp_path: Path, death: Death) -> None:
+    options = ["--hf-checkpoint", str(shipped_checkpoint()), "--backend-url", engine, *OPTIONS, *death.options]
     options += ["--session-server-port", str(take_port()), "--store", str(tmp_path)]
-    replies: list[str] = []
-    with running(str(HERE / "killed_server.py"), str(point), str(count), *options) as (first, url):
-        session_id = SyncSessionClient(url).create().session_id
-        agent = Thread(target=play, args=(f"{url}/sessions/{session_id}/v1", replies))
-        agent.start()
+    with running(str(HERE / "killed_server.py"), death.point, str(death.count), *options) as (first, url):
+        agents = [Agent(url) for _ in range(death.agents)]
+        other = SyncSessionClient(url, retry=PATIENCE).create()
+        take_turn(other.base_url, [{"role": "user", "content": "What is 1 + 1?"}])
+        for agent in agents:
+            agent.start()
+        deletion = Thread(target=other.delete)
+        if death.ends:
+            agents[0].has_reply.wait(60)
+        if death.ends == "session":
+            deletion.start()
+        elif death.ends == "server":
+            first.terminate()
         assert first.wait(60) == -signal.SIGKILL
     with running("-m", "turnkeeper", "serve", *options) as (_, url):
-        agent.join(60)
-        assert len(replies) == TURNS
-        with SyncSessionClient(url) as client:
-            batch = client.open(session_id).samples()
+        for agent in agents:
+            agent.join(60)
+            check_record(url, agent)
+        if death.ends == "session":
+            deletion.join(60)
+            with pytest.raises(SessionNotFoundError):
+                other.samples()
+        else:
+            assert len(other.samples().session_metadata["turnkeeper"]["turns"]) == 1
+
+
+def check_record(url: str, agent: "Agent") -> None:
+    """Each reply that the agent got is one turn of its session."""
+    assert len(agent.replies) == TURNS
+    with SyncSessionClient(url) as client:
+        batch = client.open(agent.session_id).samples()
     told = batch.session_metadata["turnkeeper"]
-    assert [turn["response_id"] for turn in told["turns"]] == replies
+    assert [turn["response_id"] for turn in told["turns"]] == agent.replies
     accounting = told["accounting"]
     assert accounting["unaccounted"] == 0
     assert accounting["trainable"] == sum(int(sample.loss_mask.sum()) for sample in batch.samples) > 0
 
 
-def play(base_url: str, replies: list[str]) -> None:
-    """The agent: an OpenAI client as it is, which retries as it does; it notes the ids of the replies that it gets."""
+class Agent(Thread):
+    """An OpenAI client as it is, which retries as it does; it notes the ids of the replies that it gets."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        session = SyncSessionClient(url).create()
+        self.session_id, self._base_url = session.session_id, session.base_url
+        self.replies: list[str] = []
+        self.has_reply = Event()
+
+    def run(self) -> None:
+        messages = [{"role": "user", "content": "What is 2 + 3?"}]
+        for number in range(TURNS):
+            reply_id, text = take_turn(self._base_url, messages)
+            self.replies.append(reply_id)
+            self.has_reply.set()
+            messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"And {number}?"}]
+
+
+def take_turn(base_url: str, messages: list[dict[str, str]]) -> tuple[str, str]:
+    """Ask, and ask again while nobody answers; the reply's id and text."""
     client = openai.OpenAI(base_url=base_url, api_key="none", max_retries=30)
-    messages: list[dict[str, str]] = [{"role": "user", "content": "What is 2 + 3?"}]
-    for number in range(TURNS):
-        reply = client.chat.completions.create(model="policy", messages=messages, max_tokens=16)  # pyright: ignore
-        text = reply.choices[0].message.content or ""
-        replies.append(reply.id)
-        messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"And {number}?"}]
+    reply = client.chat.completions.create(model="policy", messages=messages, max_tokens=16)  # pyright: ignore
+    return reply.id, reply.choices[0].message.content or ""
