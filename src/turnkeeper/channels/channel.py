@@ -190,6 +190,8 @@ class Channel(ABC):
     """True where its items have their places by the prompt's length as the engine counted it."""
     lossy_streams: ClassVar[frozenset[str]] = frozenset()
     """The routes whose streams lose its payload, so that a turn that asks for it is fetched whole there."""
+    needs_checkpoint: ClassVar[bool] = False
+    """True where ``open`` reads sizes of the model out of the checkpoint's ``config.json``."""
     tensors: ClassVar[tuple[SampleTensor, ...]]
 
     # Asking and reading.

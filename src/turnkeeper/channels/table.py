@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import Any
 
 from turnkeeper.channels.channel import Capture, CaptureSettings, Channel, SampleTensor
 from turnkeeper.channels.indexer import IndexerTopk
@@ -44,6 +45,10 @@ class ChannelTable(Mapping[str, Channel]):
     def tensors(self) -> tuple[SampleTensor, ...]:
         """The tensors that samples may have of channels."""
         return tuple(tensor for each in self.values() for tensor in each.tensors)
+
+    def list_needing_checkpoint(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """List the channels that options ask for and that read sizes out of the checkpoint's ``config.json``."""
+        return tuple(name for name, each in self.items() if each.needs_checkpoint and each.is_on(options))
 
     def open(self, settings: CaptureSettings) -> tuple[Capture, ...]:
         """Make the captures of a server.

@@ -86,8 +86,8 @@ async def check_routes(config: ResolvedConfig, client: EngineClient) -> tuple[Ro
     Raises:
         ConfigError: the checkpoint does not say how the model routes.
     """
-    has_checkpoint = config.model.hf_checkpoint is not None
-    requirements = build_requirements(config, load_checkpoint(config).config if has_checkpoint else {})
+    needs_checkpoint = CHANNELS.list_needing_checkpoint(config.routing.model_dump())
+    requirements = build_requirements(config, load_checkpoint(config).config if needs_checkpoint else {})
     checks = [check_engine(config, client, requirements, url) for url in config.engine.backend_url]
     return tuple(await asyncio.gather(*checks))
 

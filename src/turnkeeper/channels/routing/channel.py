@@ -53,6 +53,7 @@ class RoutedExperts(Channel):
     payload_keys = ("routed_experts", "prompt_routed_experts")
     fields = ("return_routed_experts", "routed_experts_start_len")
     needs_prompt_count = True
+    needs_checkpoint = True
     lossy_streams = frozenset({"/v1/completions"})
     tensors = (
         SampleTensor(
