@@ -351,6 +351,7 @@ class SessionService:
                 since=None if since is None else await self._get_acknowledged(entry, since),
             )
             self._count_collected(entry, collection)
+            entry.drop_prompt_text()  # a session that was collected seldom goes on
             payload = await asyncio.to_thread(_encode, collection)
             payload = await self._keep_receipt(entry, payload, turns=len(collection.turn_ledgers))
             self._report_collected(entry, collection, payload, self._clock.now() - began)

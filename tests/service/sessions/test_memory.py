@@ -5,7 +5,8 @@
 3. A folder that cannot be written leaves everything where it is.
 4. A session that ends while its rows are being moved leaves the account at nothing.
 5. While memory is short, a request costs as much with many sessions as with few.
-6. The JSON of prompts is held up to a limit: sessions that used theirs longest ago let go of it, and any that ends.
+6. The JSON of prompts is held up to a limit: sessions that used theirs longest ago let go of it, and any that is
+   collected or ends.
 """
 
 import asyncio
@@ -178,6 +179,11 @@ async def test_the_json_of_prompts_is_held_up_to_a_limit(monkeypatch: pytest.Mon
     assert b"a" * 500 in engine.bodies[-1]
     await kit.say(second, [user("b" * 500), assistant("one"), user("c")], "two")
     assert account.written_bytes == sum(kit.find_entry(each).held[Part.PROMPT_TEXT] for each in (first, second))
+    await kit.service.collect(second)
+    assert (account.written, account.written_bytes) == ({}, 0)
+    said = [user("b" * 500), assistant("one"), user("c"), assistant("two"), user("d")]
+    await kit.say(second, said, "three")
+    assert b"b" * 500 in engine.bodies[-1], "what was dropped is written anew"
     for each in (first, second):
         kit.service.delete(each)
     assert (account.written, account.written_bytes, account.used_bytes) == ({}, 0, 0)
