@@ -21,6 +21,7 @@ from turnkeeper.core import FinishReason
 from turnkeeper.core.tokens import TokenIds, freeze_ids
 from turnkeeper.demo.evidence import EngineCall
 from turnkeeper.demo.paths import (
+    check_masks,
     check_rows,
     check_tokens,
     check_versions,
@@ -108,7 +109,6 @@ def judge(played: Round, weights: Weights) -> Verdict:
     answers = _match_aborted(played.case, calls, refused)
     problems = [*breaks, *answers.problems, *_check_accounted(played), *_check_prefix_marks(played)]
     single, crossing, unforced, recorded_aborts = NO_GAPS, NO_GAPS, NO_GAPS, 0
-    temperature = played.sampling.temperature
     for session in played.sessions:
         own = calls.get(session.collected.session_id, [])
         recorded_aborts += _count_recorded_aborts(session, own)
@@ -116,12 +116,13 @@ def judge(played: Round, weights: Weights) -> Verdict:
             problems.append(f"a session gave {len(session.collected.samples)} samples, expected 1")
         for sample in session.collected.samples:
             path = find_path_calls(sample, own)
-            problems += [*check_tokens(sample, path), *check_versions(sample, path), *check_rows(sample, path).problems]
+            problems += [*check_tokens(sample, path), *check_versions(sample, path), *check_masks(sample, path)]
+            problems += check_rows(sample, path).problems
             if len(list_path_versions([traces[id(call)] for call in path])) == 1:
-                single += replay_sample(sample, path, weights, temperature=temperature, uses_rows=True)
+                single += replay_sample(sample, weights, uses_rows=True)
             else:
-                crossing += replay_sample(sample, path, weights, temperature=temperature, uses_rows=True)
-                unforced += replay_sample(sample, path, weights, temperature=temperature, uses_rows=False)
+                crossing += replay_sample(sample, weights, uses_rows=True)
+                unforced += replay_sample(sample, weights, uses_rows=False)
     traced = sum((replay_call(each, weights) for each in played.calls if each.line["is_plain"]), NO_GAPS)
     is_hot = played.sampling == HOT
     figures = Figures(

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.updates.rounds import TracedCall
-from turnkeeper.demo.evidence import EngineCall
 from turnkeeper.demo.paths import read_versions
 from turnkeeper.samples import Sample
 from turnkeeper.tiny.checkpoint import read_weights
@@ -118,64 +117,37 @@ def replay_call(traced: TracedCall, weights: Weights) -> Gaps:
     )
 
 
-def replay_sample(
-    sample: Sample, path: Sequence[EngineCall], weights: Weights, *, temperature: float, uses_rows: bool
-) -> Gaps:
-    """A sample against the weights that sampled it.
+def replay_sample(sample: Sample, weights: Weights, *, uses_rows: bool) -> Gaps:
+    """A sample against the weights that sampled it, from what a trainer gets alone.
 
     Each trained token is computed under its own version, over the whole path before it under the same version.
 
     Args:
-        sample: with routing rows.
-        path: the engine calls that it is made of, which have its masks.
+        sample: with routing rows, sampling masks and temperatures.
         weights: knows its versions.
-        temperature: of all its tokens.
         uses_rows: whether the sample's rows are forced; else the model routes as it likes.
     """
     first = len(sample.tokens) - sample.response_length
     trained = np.flatnonzero(sample.loss_mask == 1).tolist()
-    if not trained:
+    ids, offsets = sample.rollout_sampling_mask_ids, sample.rollout_sampling_mask_offsets
+    full, temperatures = sample.rollout_full_log_probs, sample.rollout_temperatures
+    if not trained or ids is None or offsets is None or full is None or temperatures is None:
         return Gaps(full=Gap(paths=1))
     versions = read_versions(sample)
     scored = {
         version: _score(sample, weights.get(version), uses_rows=uses_rows)[first - 1 :]
         for version in {versions[at] for at in trained}
     }
-    logits = np.stack([scored[versions[at]][at] for at in trained]) / temperature
+    logits = np.stack([scored[versions[at]][at] / temperatures[at] for at in trained])
     sampled = sample.tokens[first:][trained].astype(np.int32)
-    told = _read_sampling(sample, path)
-    masks = [told.masks[at] for at in trained]
-    found = normalize(logits, sampled)
+    masks = [ids[offsets[at] : offsets[at + 1]].tolist() for at in trained]
+    found, told = normalize(logits, sampled), sample.rollout_log_probs[trained]
     return Gaps(
-        full=_compare(found, told.logprobs[trained]),
-        masked=_compare(normalize(logits, sampled, masks), told.sampling_logprobs[trained]),
-        unmasked=_compare(found, told.sampling_logprobs[trained]),
+        full=_compare(found, full[trained]),
+        masked=_compare(normalize(logits, sampled, masks), told),
+        unmasked=_compare(found, told),
         wide=_count_wide(masks),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Told:
-    """What the engines said of a sample's response, by position."""
-
-    logprobs: NDArray[np.float64]
-    masks: list[tuple[int, ...]]
-    sampling_logprobs: NDArray[np.float64]
-
-
-def _read_sampling(sample: Sample, path: Sequence[EngineCall]) -> _Told:
-    first = len(sample.tokens) - sample.response_length
-    told = _Told(
-        logprobs=np.full(sample.response_length, np.nan),
-        masks=[()] * sample.response_length,
-        sampling_logprobs=np.full(sample.response_length, np.nan),
-    )
-    for call in path:
-        if call.masks is not None and call.sampling_logprobs is not None:
-            own = slice(len(call.prompt_ids) - first, len(call.path_ids) - first)
-            told.logprobs[own], told.sampling_logprobs[own] = call.logprobs, call.sampling_logprobs
-            told.masks[own] = call.masks
-    return told
 
 
 def _score(sample: Sample, model: TinyModel, *, uses_rows: bool) -> NDArray[np.float64]:

@@ -27,8 +27,8 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import decode_samples
 from turnkeeper.tiny.checkpoint import derive_weights, read_weights, write_checkpoint
 
-SERVER_OPTIONS = ("--on-truncated", "bridge", "--sample-past-truncation")
-"""Paths stay whole when a reply meets its token limit."""
+SERVER_OPTIONS = ("--on-truncated", "bridge", "--sample-past-truncation", "--use-rollout-sampling-mask")
+"""Paths stay whole when a reply meets its token limit, and samples have the masks of their tokens."""
 
 BUSY = 2
 """So many calls are running when an update begins."""

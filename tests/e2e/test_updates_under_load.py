@@ -180,7 +180,7 @@ def move(logprobs: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        pytest.param(change_sample(rollout_log_probs=move), "not what an engine sampled", id="a logprob"),
+        pytest.param(change_sample(rollout_log_probs=move), "that an engine drew from", id="a logprob"),
         pytest.param(change_sample(rollout_routed_experts=choose_another), "not those that the engine", id="a row"),
         pytest.param(change_sample(loss_mask=np.zeros_like), "were dropped", id="lost tokens"),
         pytest.param(change_call(lambda call: call.call.is_aborted, session_id="x"), "neither", id="a lost turn"),

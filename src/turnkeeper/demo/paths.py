@@ -58,16 +58,38 @@ def find_path_calls(sample: Sample, calls: Sequence[EngineCall]) -> list[EngineC
 
 
 def check_tokens(sample: Sample, path: Sequence[EngineCall]) -> Iterator[str]:
-    """Trainable tokens whose ids and logprobs are not what the path's calls sampled."""
+    """Trainable tokens whose ids and logprobs over the whole vocabulary are not what the path's calls sampled."""
     first = len(sample.tokens) - sample.response_length
     logprobs = np.full(sample.response_length, np.nan)
     for call in path:
         start = len(call.prompt_ids) - first
         logprobs[start : start + len(call.output_ids)] = call.logprobs
-    wrong = np.flatnonzero((sample.loss_mask == 1) & (sample.rollout_log_probs != logprobs))
+    full = sample.rollout_full_log_probs
+    told = sample.rollout_log_probs if full is None else full
+    wrong = np.flatnonzero((sample.loss_mask == 1) & (told != logprobs))
     if wrong.size:
         what = f"{wrong.size} trainable tokens are not what an engine sampled"
         yield f"{what}, the first at response position {wrong[0]}"
+
+
+def check_masks(sample: Sample, path: Sequence[EngineCall]) -> Iterator[str]:
+    """Trainable tokens whose masks, or logprobs within them, are not those of the engine that drew them."""
+    ids, offsets = sample.rollout_sampling_mask_ids, sample.rollout_sampling_mask_offsets
+    if ids is None or offsets is None:
+        yield "a sample has no masks"
+        return
+    first = len(sample.tokens) - sample.response_length
+    wrong: list[int] = []
+    for call in path:
+        if call.masks is None or call.sampling_logprobs is None:
+            continue
+        start = len(call.prompt_ids) - first
+        for at, (mask, logprob) in enumerate(zip(call.masks, call.sampling_logprobs, strict=True), start):
+            found = ids[offsets[at] : offsets[at + 1]]
+            if sample.loss_mask[at] and (tuple(found.tolist()) != mask or sample.rollout_log_probs[at] != logprob):
+                wrong.append(at)
+    if wrong:
+        yield f"{len(wrong)} masks are not those that an engine drew from, the first at response position {wrong[0]}"
 
 
 def check_versions(sample: Sample, path: Sequence[EngineCall]) -> Iterator[str]:
