@@ -8,7 +8,7 @@ export PYTHONUNBUFFERED := 1
 # The tests start some hundred processes: each would compile the package again where no bytecode may be written.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fast thorough test-clients assets check coverage fix docs bench crashes proof clean
+.PHONY: demo test fast thorough test-clients assets check coverage fix docs bench crashes cycles proof clean
 
 # In the order of tests/conftest.py, in which what takes long comes first.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
@@ -73,6 +73,9 @@ bench: $(VENV)/.demo         ## what a turn costs; ARGS=--full for all cases; pa
 
 crashes: $(VENV)/.dev       ## 10,000 random histories of a store whose process dies or whose disk fails; kill -9 at every step of a server
 	CRASH_HISTORIES=10000 $(BIN)/python -m pytest tests/e2e/test_store_kills.py tests/store/test_crashes.py $(ARGS)
+
+cycles: $(VENV)/.dev        ## 50,000 sessions are created, take a turn and are deleted: nothing may be left
+	STORE_CYCLES=50000 $(BIN)/python -m pytest tests/service/sessions/test_cycles.py $(ARGS)
 
 proof: $(VENV)/.demo         ## weight updates under load in every pause mode, every logprob computed again; 15 minutes
 	$(BIN)/python -m benchmarks.updates --repeats 20 --seconds 900 $(ARGS)

@@ -10,8 +10,8 @@ slot's folder as it is at that step, and the history goes on from the copy.
 3. Deleted sessions stay deleted, and their row files go; the next start finds no row file without its session.
 4. The next process goes on from there, and so on.
 
-``make crashes`` plays 10,000 histories, the test suite fewer. Both say how many were played, and how often the process
-died and the disk failed at each step.
+``make crashes`` plays 10,000 histories, and says how many were played and how often the process died and the disk
+failed at each step; the test suite plays fewer.
 """
 
 import errno
@@ -408,9 +408,10 @@ TestCrashes.settings = settings(max_examples=HISTORIES, stateful_step_count=25, 
 def test_the_machine_played_what_it_was_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
     """Runs behind the machine: with many histories the process died, and the disk failed, at every step."""
     histories = PLAYED.pop("histories")
-    with capsys.disabled():
-        sys.stdout.write(f"\n{histories} histories\n")
-        sys.stdout.writelines(f"{count:7} {what}\n" for what, count in PLAYED.most_common())
+    if "CRASH_HISTORIES" in os.environ:
+        with capsys.disabled():
+            sys.stdout.write(f"\n{histories} histories\n")
+            sys.stdout.writelines(f"{count:7} {what}\n" for what, count in PLAYED.most_common())
     assert histories >= HISTORIES
     if histories >= MANY:
         assert {f"died at {point}" for point in (*WRITE_POINTS, *PEACE_POINTS)} <= {*PLAYED}
