@@ -4,22 +4,29 @@
 2. On another model's template or under the wrong arguments it does not, and the cure is among those proposed.
 """
 
+from functools import cache
+
 import pytest
 
 from rendering.standins import STABLE, find_template, standin, tokenizer_json
 from turnkeeper.rendering import FAMILIES, Checkpoint
-from turnkeeper.rendering.checks import CheckOutcome, check_appends, verify
+from turnkeeper.rendering.checks import CheckOutcome, CheckResult, check_appends, verify
+
+
+@cache
+def check(family: str) -> tuple[CheckResult, ...]:
+    return check_appends(standin(family))
 
 
 @pytest.mark.parametrize("family", STABLE)
 def test_a_family_holds_what_it_promises(family: str) -> None:
-    results = check_appends(standin(family))
+    results = check(family)
     assert {result.case: result.detail for result in results if result.outcome is not CheckOutcome.HOLDS} == {}
 
 
 @pytest.mark.parametrize("family", [name for name in STABLE if FAMILIES[name].tools is not None])
 def test_a_call_cut_in_its_middle_is_among_the_cases(family: str) -> None:
-    assert "cut inside a tool call" in {result.case for result in check_appends(standin(family))}
+    assert "cut inside a tool call" in {result.case for result in check(family)}
 
 
 @pytest.mark.parametrize(
