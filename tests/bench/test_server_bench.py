@@ -109,8 +109,8 @@ def test_rows_are_those_of_one_table_wherever_they_are_cut() -> None:
                         shape = RoutingShape(layers=2, topk=topk, experts=16)
                         source = build_rows(shape, 3)
                         row_bytes = shape.layers * topk * 4
-                        table = np.frombuffer(source.raw[: PERIOD * row_bytes], np.uint8).reshape(PERIOD, row_bytes)
-                        expected = table[np.arange(start, start + rows) % PERIOD].tobytes()
+                        period = np.frombuffer(source.raw[: PERIOD * row_bytes], np.uint8).reshape(PERIOD, row_bytes)
+                        expected = period[np.arange(start, start + rows) % PERIOD].tobytes()
                         assert pybase64.b64decode(b"".join(source.cut(start, rows)), validate=True) == expected
 
 
