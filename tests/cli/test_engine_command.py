@@ -80,7 +80,7 @@ async def test_the_trace_replays_across_updates_in_every_mode(server: ServerProc
     }
     for line in lines:
         by_stamp = {int(stamp): models[meaning["source"]] for stamp, meaning in line["stamps"].items()}
-        np.testing.assert_allclose(replay(line, by_stamp), line["logprobs"], atol=1e-4)
+        np.testing.assert_allclose(replay(line, by_stamp).logprobs, line["logprobs"], atol=1e-4)
     retractions = {line["rid"]: line["num_retractions"] for line in lines}
     assert {rid for rid, count in retractions.items() if count} == {"retract0", "retract1", "retract2"}
 
