@@ -253,7 +253,7 @@ async def test_the_drain_timeout_ends_it_and_its_clients_hear_of_it(tmp_path: Pa
         cut = await turn.read()
         assert (cut.status, cut.json()["error"]["code"]) == (404, "session_closed")
         assert await server.wait() == -signal.SIGTERM
-    assert "1 sessions and 1 turns in flight" in server.log.read_text()
+    assert "sessions: 1, turns in flight: 1" in server.log.read_text()
 
 
 async def test_a_client_that_never_finishes_its_body_does_not_hold_it(tmp_path: Path) -> None:
