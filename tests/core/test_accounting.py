@@ -50,6 +50,7 @@ def test_the_reasons_are_those_that_the_documents_name() -> None:
         "shared_elsewhere",
         "bad_rows",
         "rows_recomputed",
+        "not_replayable",
         "offpolicy",
         "hook",
         "acknowledged",
