@@ -278,7 +278,14 @@ class TurnRunner:
             obstacle=obstacle,
         )
         logger.debug(
-            LogEvent("call_aborted", rid=request.rid, action=str(action), tokens=count, is_explained=is_explained)
+            LogEvent(
+                "call_aborted",
+                rid=request.rid,
+                action=str(action),
+                tokens=count,
+                is_explained=is_explained,
+                obstacle=obstacle,
+            )
         )
         if action in (AbortAction.REFUSE, AbortAction.FAIL, AbortAction.GIVE_UP):
             raise run.build_abort(action, "" if generation is None else generation.url)
