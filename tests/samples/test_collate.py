@@ -4,9 +4,11 @@
 2. The width is that of the longest sample, rounded up.
 3. Rewards are numbers, NaN where there is none; one of several is chosen by its key.
 4. Tensors of torch hold the same.
+5. The masks of all samples stand one behind the other, and each place has its own.
 """
 
 import sys
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 from channelkit import take_tensors
 from turnkeeper.errors import AssemblyError
-from turnkeeper.samples import Sample, SampleStatus, collate
+from turnkeeper.samples import PaddedSamples, Sample, SampleStatus, collate
 
 ROWS = np.arange(8, dtype=np.int32).reshape(2, 2, 2)
 
@@ -35,6 +37,15 @@ def make_sample(tokens: list[int], mask: list[int], logprobs: list[float], **fie
 
 SHORT = make_sample([7, 8, 9], [1], [-0.5], reward=1.0, rollout_routed_experts=ROWS)
 LONG = make_sample([1, 2, 3, 4, 5], [1, 0, 1], [-1.0, 0.0, -2.0])
+MASKED = make_sample(
+    [6, 7, 8, 9],
+    [1, 0, 1],
+    [-0.1, 0.0, -0.2],
+    rollout_sampling_mask_ids=np.array([7, 5, 9], np.int32),
+    rollout_sampling_mask_offsets=np.array([0, 2, 2, 3], np.int64),
+    rollout_full_log_probs=np.array([-0.5, 0.0, -0.75]),
+    rollout_temperatures=np.array([0.5, 0.0, np.nan]),
+)
 
 
 def test_every_array_has_a_place_for_each_token() -> None:
@@ -91,6 +102,53 @@ def test_what_is_not_padding_is_the_sample(sizes: list[tuple[int, int]], multipl
         assert (padded.input_ids[index][~kept] == 0).all()
 
 
+def read_masks(padded: PaddedSamples) -> list[list[list[int]]]:
+    ids, offsets = padded.rollout_sampling_mask_ids, padded.rollout_sampling_mask_offsets
+    assert ids is not None
+    assert offsets is not None
+    assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
+    assert offsets.shape == (padded.input_ids.shape[0], padded.input_ids.shape[1] + 1)
+    return [[ids[start:stop].tolist() for start, stop in pairwise(row)] for row in offsets.tolist()]
+
+
+def test_masks_are_those_of_their_places() -> None:
+    padded = collate([SHORT, MASKED, LONG, MASKED])
+    own = [[], [7, 5], [], [9], []]
+    assert read_masks(padded) == [[[]] * 5, own, [[]] * 5, own]
+    full, temperatures = padded.rollout_full_log_probs, padded.rollout_temperatures
+    assert full is not None
+    assert temperatures is not None
+    assert full.tolist() == [[0, 0, -0.5, 0, 0], [0, -0.5, 0, -0.75, 0], [0, 0, -1, 0, -2], [0, -0.5, 0, -0.75, 0]]
+    known = np.nan_to_num(temperatures, nan=-1).tolist()
+    assert known == [[1, 1, -1, 1, 1], [1, 0.5, 1, -1, 1], [1, 1, -1, 1, -1], [1, 0.5, 1, -1, 1]]
+    assert (full.dtype, temperatures.dtype) == (np.float32, np.float32)
+    assert repr(padded) == "<PaddedSamples: 4 samples of 5 tokens, with routing rows, with sampling masks>"
+    within = MASKED.replace_tensors(rollout_full_log_probs=None)
+    assert collate([within, MASKED]).rollout_full_log_probs is None, "those of one sample are within its masks alone"
+
+
+@given(st.lists(st.none() | st.lists(st.integers(0, 4), max_size=6), min_size=1, max_size=5))
+def test_masks_stay_those_of_their_tokens(counts: list[list[int] | None]) -> None:
+    """None stands for a sample without masks; the ids of all masks are numbered through."""
+    fresh = iter(range(1000))
+    samples, expected = [], []
+    for own in counts:
+        masks = [[next(fresh) for _ in range(size)] for size in own or ()]
+        fields: dict[str, Any] = {}
+        if own is not None:
+            fields["rollout_sampling_mask_ids"] = np.array([i for mask in masks for i in mask], np.int32)
+            fields["rollout_sampling_mask_offsets"] = np.cumsum([0, *own]).astype(np.int64)
+        size = len(masks)
+        samples.append(make_sample([1] * (size + 2), [1] * size, [-1.0] * size, **fields))
+        expected.append([[], [], *masks])
+    padded = collate(samples)
+    if all(own is None for own in counts):
+        assert padded.rollout_sampling_mask_ids is None
+        return
+    width = padded.input_ids.shape[1]
+    assert read_masks(padded) == [[*masks, *[[]] * (width - len(masks))] for masks in expected]
+
+
 def test_one_of_several_named_numbers_is_chosen_by_its_key() -> None:
     named = make_sample([1, 2], [1], [-1.0], reward={"format": 0, "answer": 0.5})
     assert collate([named, SHORT], reward_key="answer").rewards.tolist() == [0.5, 1.0]
@@ -122,7 +180,7 @@ def test_tensors_hold_the_arrays(monkeypatch: pytest.MonkeyPatch, device: str | 
     torch = ModuleType("torch")
     torch.from_numpy = Tensor  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", torch)
-    padded = collate([SHORT, LONG])
+    padded = collate([SHORT, MASKED])
     arrays, tensors = padded.to_dict(), padded.to_torch(device)
     assert list(tensors) == list(arrays)
     for name, tensor in tensors.items():
