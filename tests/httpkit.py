@@ -10,11 +10,11 @@ import aiohttp
 import orjson
 
 from servicekit import get_renderer
-from turnkeeper.choices import EngineWire
+from turnkeeper.choices import EngineKind, EngineWire
 from turnkeeper.clock import SystemClock
 from turnkeeper.config.load import load
 from turnkeeper.config.resolve import resolve
-from turnkeeper.engines import SglangEngine, SglangGenerateEngine, build_parser
+from turnkeeper.engines import Engine, SglangEngine, SglangGenerateEngine, VllmEngine, build_parser
 from turnkeeper.http.app import build_app
 from turnkeeper.http.backend import Backend
 from turnkeeper.http.protocol import HttpProtocol
@@ -85,6 +85,7 @@ class Site:
 @asynccontextmanager
 async def running_site(
     engine: ScriptedEngine | None = None,
+    /,
     *,
     renderer: Renderer | None = None,
     build_keeper: BuildKeeper = keep_in_memory,
@@ -113,10 +114,13 @@ async def serving(
     config = resolve(load({"hf_checkpoint": "x", "backend_url": engine_url, **options}))
     client = build_client(config)
     engine_url = config.engine.backend_url[0]
-    is_generate = config.engine.engine_wire is EngineWire.GENERATE
     renderer = renderer or get_renderer()
     parse = build_parser(renderer)
-    engine = SglangGenerateEngine(engine_url, client, parse) if is_generate else SglangEngine(engine_url, client)
+    engine: Engine = SglangEngine(engine_url, client)
+    if config.engine.engine is EngineKind.VLLM:
+        engine = VllmEngine(engine_url, client, parse)
+    elif config.engine.engine_wire is EngineWire.GENERATE:
+        engine = SglangGenerateEngine(engine_url, client, parse)
     parts = join_server(
         config,
         renderer=renderer,

@@ -10,7 +10,6 @@ A token is known by the path that ends with it, so that whatever a server puts o
 """
 
 from collections.abc import Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from turnkeeper.jsontypes import JsonObject
 from turnkeeper.samples import Sample
 from turnkeeper.testing import RecordedRequest, ScriptedEngine, ScriptedReply, ScriptedVllm
 from turnkeeper.testing.script import ScriptedTokens
+from turnkeeper.testing.vllm import GENERATE
 
 LISTS, LOGPROBS = "output_token_sampling_mask", "output_token_sampling_logprobs"
 LENGTH = f"{LISTS}_length"
@@ -34,11 +34,14 @@ class Told:
 
     def __init__(self) -> None:
         self._told: dict[bytes, tuple[list[int], float, float]] = {}
-        self._serial = count()
 
-    def draw(self, ids: Sequence[int]) -> list[list[int]]:
-        """Make up a mask for each token; no two that follow each other are alike."""
-        return [[*(60 + other for other in range(next(self._serial) % 5)), token] for token in ids]
+    def draw(self, prompt: Sequence[int], ids: Sequence[int]) -> list[list[int]]:
+        """Make up a mask for each token by its place, so that no two that follow each other are alike."""
+        places = range(len(prompt), len(prompt) + len(ids))
+        return [
+            [token, *(60 + (place + other) % 50 for other in range(place % 5))]
+            for place, token in zip(places, ids, strict=True)
+        ]
 
     def note(
         self,
@@ -98,14 +101,14 @@ class MaskingEngine(ScriptedEngine):
         full = [logprob or 0.0 for logprob in sampled.logprobs]
         masks, logprobs = None, full
         if LISTS in meta:
-            masks, logprobs = self.told.draw(sampled.ids), [each / 2 for each in full]
+            masks, logprobs = self.told.draw(asked["input_ids"], sampled.ids), [each / 2 for each in full]
             meta = {**meta, LISTS: masks, LOGPROBS: logprobs}
         self.told.note(asked["input_ids"], sampled.ids, masks=masks, logprobs=logprobs, full=full)
         return super().render(request, asked, reply, sampled, meta)
 
 
 class MaskingVllm(ScriptedVllm):
-    """vLLM with ``--return-sampling-mask``: every reply has masks, and its logprobs are within them."""
+    """vLLM with ``--return-sampling-mask``: every reply of its generate route has masks, and logprobs within them."""
 
     def __init__(self, *script: ScriptedReply, **options: Any) -> None:
         super().__init__(script, encode=encode_text, **options)
@@ -120,7 +123,13 @@ class MaskingVllm(ScriptedVllm):
         meta: JsonObject,
     ) -> JsonObject:
         value = super().render(request, asked, reply, sampled, meta)
-        masks, logprobs = self.told.draw(sampled.ids), [logprob or 0.0 for logprob in sampled.logprobs]
-        self.told.note(asked["input_ids"], sampled.ids, masks=masks, logprobs=logprobs, full=logprobs)
-        value["choices"][0]["sampling_mask"] = masks
+        masks, logprobs = (
+            self.told.draw(asked["input_ids"], sampled.ids),
+            [logprob or 0.0 for logprob in sampled.logprobs],
+        )
+        is_truncating = "top_k" in request.json.get("sampling_params", ())
+        told = masks if is_truncating else None  # such masks are the whole vocabulary, and nobody keeps them
+        self.told.note(asked["input_ids"], sampled.ids, masks=told, logprobs=logprobs, full=logprobs)
+        if request.path == GENERATE:
+            value["choices"][0]["sampling_mask"] = masks
         return value

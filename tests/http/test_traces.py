@@ -4,6 +4,7 @@
 2. Each main turn attaches to the one before; side requests (titles) are roots of their own.
 3. Real chat templates that refuse or drop system messages take every call: each text is in the prompt once, the
    session keeps the messages as they were sent, and the engine is sent those that were written.
+4. With sampling masks on, each sampled token of every sample has the mask that the engine gave it.
 """
 
 import json
@@ -13,10 +14,12 @@ from typing import Any
 import pytest
 
 from httpkit import Site, running_site
+from maskkit import MASKS, TRUNCATING, MaskingEngine
 from rendering.standins import standin
 from turnkeeper.core.tokens import freeze_ids
 from turnkeeper.jsontypes import JsonObject
 from turnkeeper.rendering.message import get_text
+from turnkeeper.samples import decode_samples
 from turnkeeper.testing import ScriptedReply
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"
@@ -90,6 +93,24 @@ async def test_each_turn_attaches_where_its_client_meant_it(name: str) -> None:
             await client.replay(call)
         metadata: Any = (await site.call("GET", session)).json()["metadata"]
     assert [node["parent"] for node in metadata["tree"]["nodes"]] == PARENTS[name]
+
+
+@pytest.mark.parametrize("name", PARENTS)
+async def test_each_token_keeps_its_mask(name: str) -> None:
+    trace: JsonObject = json.loads((TRACES / f"{name}.json").read_text())
+    engine = MaskingEngine()
+    options = {**MASKS, "session_sample_picker_path": "keep_siblings"}
+    async with running_site(engine, use_session_server="v2", **options) as site:
+        session = await site.create(**TRUNCATING)
+        client = Client(site, session)
+        for call in trace["turns"]:
+            await client.replay(call)
+        assert all(request.json["return_sampling_mask"] for request in engine.generations)
+        reply = await site.call("POST", f"{session}/samples", {})
+        samples = decode_samples(reply.body).samples
+        turns = [turn for sample in samples for turn in sample.metadata["turnkeeper"]["turns"]]
+        assert {turn["id"] for turn in turns} == set(range(len(PARENTS[name])))
+        assert sum(map(engine.told.check, samples)) == sum(turn["end"] - turn["start"] for turn in turns)
 
 
 INSTRUCTED = ("claude-agent-sdk", "claude-code", "codex")
