@@ -7,6 +7,7 @@
 4. A sample has one range for each token of its response: empty where nothing was sampled, or nothing truncated.
    ``rollout_log_probs`` is the logprob within the mask, that over the vocabulary stands beside it.
 5. A sample with an empty range on a token that trains and was drawn from a part of the vocabulary does not exist.
+6. Options turn masks on, and say whether what no mask explains carries loss.
 """
 
 from dataclasses import replace
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samples.builders import LINEAR, TREE, Story
-from turnkeeper.channels import CHANNELS, CallFacts, TurnPlan
+from turnkeeper.channels import CHANNELS, CallFacts, CaptureSettings, PathTurn, TurnPlan
 from turnkeeper.channels.id_lists import IdLists
 from turnkeeper.channels.masks import MaskAsked, MaskCapture, MaskItems, is_truncating, list_unexplained
 from turnkeeper.channels.masks.channel import MaskPayload
@@ -273,3 +274,45 @@ def test_items_are_shown_as_the_engine_spells_them() -> None:
 def test_lists_that_were_read_apart_are_taken() -> None:
     lists = IdLists(ids=np.array([7, 8, 9]), counts=np.array([1, 1, 1]))
     assert take(payload(lists)).items.ids.array.tolist() == [7, 8, 9]
+
+
+def path_turn(number: int, start: int, **fields: Any) -> PathTurn:
+    """A turn of two sampled tokens."""
+    given: dict[str, Any] = {"channels": {}, "logprobs": np.array([-1.0, -2.0]), **fields}
+    return PathTurn(number=number, sampled=start, kept=start + 2, stop=start + 2, **given)
+
+
+def test_a_turn_that_lost_its_masks_makes_no_sample() -> None:
+    first = path_turn(0, 1, channels={"sampling_mask": items_of([11, 12])}, sampling={"top_p": 0.9})
+    plain, truncated = path_turn(1, 4, sampling={"temperature": 1.0}), path_turn(1, 4, sampling={"top_p": 0.9})
+    assert CHANNEL.assemble([first, plain], tokens=6)[OFFSETS].tolist() == [0, 4, 5, 5, 5, 5]
+    with pytest.raises(AssemblyError, match="turn 1 was drawn from a part of the vocabulary and has no sampling masks"):
+        CHANNEL.assemble([first, truncated], tokens=6)
+    assert CHANNEL.assemble([truncated], tokens=6) == {}, "of a path without any mask nothing is said"
+
+
+@pytest.mark.parametrize("choice", list(OnNotReplayable))
+def test_options_say_what_becomes_of_what_no_mask_explains(choice: OnNotReplayable) -> None:
+    options = {"use_rollout_sampling_mask": True, "on_not_replayable": choice}
+    assert CHANNEL.is_on(options)
+    assert not CHANNEL.is_on({**options, "use_rollout_sampling_mask": False})
+    capture = CHANNEL.open(CaptureSettings(options=options, use_increments=True, vocabulary_size=9))
+    with pytest.raises(EngineProtocolError, match="holds 9, which is no id"):
+        capture.take(payload(((7,), (8,), (9,))), ASKED, CALL, held=(), earlier=())
+    turns = [path_turn(0, 1), path_turn(1, 4, marks={"not_replayable": ["regex"]})]
+    spans = CHANNEL.find_masked(turns, frozenset(CHANNEL.list_masked_marks(options)))
+    masks = choice is OnNotReplayable.MASK
+    assert [(span.reason, span.start, span.stop) for span in spans] == ([("not_replayable", 4, 6)] if masks else [])
+
+
+def test_a_probe_asks_with_a_sampler_that_every_engine_takes() -> None:
+    shaped = MaskCapture(CHANNEL).shape_probe({"temperature": 0.0, "max_tokens": 2})
+    assert shaped == {"temperature": 1.0, "top_p": 0.9, "top_k": 20, "max_tokens": 2}
+
+
+def test_stored_runs_are_the_items_again() -> None:
+    items = items_of([11, 12])
+    again = CHANNEL.restore(items.runs)
+    assert isinstance(again, MaskItems)
+    assert again.runs == items.runs
+    assert len(items.runs) == len(CHANNEL.stored_runs)
