@@ -35,6 +35,8 @@ class Routes:
     async def create_session(self, exchange: Exchange) -> None:
         """Answer ``POST /sessions``."""
         new = parse_new_session(await self._read_object(exchange))
+        if new.session_id is not None:  # a server that was killed behind the opening may not have answered it
+            await self._sessions.recall([new.session_id])
         created = self._sessions.create(new)
         await self._sessions.settle(created.id)
         await _send_json(exchange, {"session_id": created.id} | ({"key": created.key} if created.key else {}))

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -26,6 +27,7 @@ from servicekit import Kit, assistant, build_kit, user
 from storekit import FINGERPRINT, SECRET
 from turnkeeper.core import DropReason
 from turnkeeper.errors import SessionExpiredError, SessionNotFoundError, StoreFullError, StoreWriteError
+from turnkeeper.http.app import build_app
 from turnkeeper.ids import SessionId
 from turnkeeper.samples import decode_samples
 from turnkeeper.service.sessions import NewSession
@@ -230,6 +232,20 @@ async def test_a_deleted_session_stays_deleted(tmp_path: Path, *, keeps_deleted:
         await kit.service.recall([session_id])
         with pytest.raises(SessionNotFoundError):
             await kit.begin(session_id, [user("a")])
+
+
+async def test_an_opening_that_is_repeated_to_another_server_opens_the_same_session(tmp_path: Path) -> None:
+    session_id = "5c" * 16
+    opening = {"session_id": session_id, "metadata": {"task": 7}}
+
+    async def post(*openings: Mapping[str, Any]) -> list[int]:
+        async with serving(tmp_path) as kit:
+            app = httpx.ASGITransport(build_app(kit.backend))
+            async with httpx.AsyncClient(transport=app, base_url="http://server") as client:
+                return [(await client.post("/sessions", json=body)).status_code for body in openings]
+
+    assert await post(opening) == [200]
+    assert await post({**opening, "metadata": {"task": 8}}, opening) == [400, 200]
 
 
 async def test_a_session_expires_by_the_time_without_a_process_too(tmp_path: Path) -> None:
