@@ -31,7 +31,7 @@ _CONFIDENCE = 0.95
 
 
 class Measure(StrEnum):
-    """What is compared, and in which unit. More is worse in all of them."""
+    """The figures by which two servers are compared, by name and unit. More is worse in each of them."""
 
     CPU = "CPU of the process, %"
     """CPU time a turn, in hundredths of the base's."""
@@ -40,7 +40,7 @@ class Measure(StrEnum):
     CPU_YARDSTICKS = "CPU of the process, yardsticks"
     """CPU time a turn, in the work that no turn can leave out."""
     LOOP_YARDSTICKS = "CPU of the event loop's thread, yardsticks"
-    """The same of the thread that serves agents, without those behind it that write, encode and send."""
+    """CPU time a turn of the event loop's thread alone, without the threads that write logs, encode and send."""
     P99 = "p99, yardsticks"
     """What the slowest hundredth of turns takes at least, from the agent's side."""
 
@@ -64,7 +64,7 @@ class Variant:
     """One server."""
 
     name: str
-    """What is special about it."""
+    """Says in a few words how the server differs from the one that it is compared with."""
     flags: tuple[str, ...] = ()
     """The flags that set it apart. ``{folder}`` in one stands for an empty folder of its own, ``{collector}`` for the
     URL of a collector that throws away the spans that it gets."""
@@ -200,7 +200,7 @@ class _Runner:
     loop_s: float = 0.0
 
     async def play(self, number: int) -> Play:
-        """Let new agents take their turns."""
+        """Play one round: new agents take all their turns at this server, whose CPU time and latencies are measured."""
         meter, seed = self.server.meter, choose_seed(self.material, number)
         agents = await open_agents(self.case, self.material, self.server.url, seed=seed)
         async with AsyncExitStack() as stack:

@@ -108,7 +108,7 @@ class HeldPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CallFacts:
-    """What is known of one engine call, or of all calls of a turn together, when its items are taken."""
+    """One engine call that has ended, or all engine calls of a turn together, as the check of items needs them."""
 
     url: str
     """The engine that answered."""
@@ -151,7 +151,7 @@ class PathTurn:
     """Shape [C]: those of its completion."""
     marks: Mapping[str, Any] = field(default_factory=dict[str, Any])
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Its effective sampler under chat-completions names."""
+    """The sampling parameters that the turn was sampled with, under the names of chat completions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,8 @@ class Channel(ABC):
     """The declaration of a side channel."""
 
     name: ClassVar[str]
-    """Its name: the key of its items in a completion, and of its payload in a reply once it is read."""
+    """The name of the channel. It is the key of the channel's items in a completion, and of its payload in a parsed
+    reply."""
     label: ClassVar[str]
     """One word for it in the line that a server says at its start."""
     stored_as: ClassVar[str]
@@ -391,7 +392,7 @@ class Capture(ABC):
         return sampling
 
     foreign_items: ClassVar[str] = ""
-    """What is said of a route whose items of a prompt do not belong to its tokens."""
+    """The message of the route check for a route that returns items of other tokens than those of the prompt."""
 
     def probe(self, payload: Any, asked: Any, call: CallFacts) -> Any:
         """Take the items of a probe, which is refused where a turn would be, and where its items are bad.

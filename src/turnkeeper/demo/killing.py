@@ -61,11 +61,11 @@ class DemoServer:
         await self._life.aclose()
 
     def hold(self) -> None:
-        """Let it do nothing, until it is let go or killed."""
+        """Stop the session server's process (SIGSTOP), until `let_go` or a kill."""
         self._signal(signal.SIGSTOP)
 
     def let_go(self) -> None:
-        """Let it go on."""
+        """Let the stopped process go on (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -117,7 +117,7 @@ class Killer:
                 event.set()
         self._is_over = share == 1.0
 
-    async def run(self, steering: asyncio.Lock) -> None:
+    async def run(self, updating: asyncio.Lock) -> None:
         """Kill the server at each share, but not while somebody else holds the lock to steer it.
 
         Raises:
@@ -127,7 +127,7 @@ class Killer:
         try:
             for _, event in self._dues:
                 await event.wait()
-                async with steering:
+                async with updating:
                     if await self._hold_at_work(client):
                         await self._server.kill(client)
         finally:

@@ -124,14 +124,14 @@ async def _play_all(
     client = SessionClient(stack.server_url, retry=PATIENCE)
     # One pool of connections for all agents. Where nothing is killed nothing fails, and a retry would hide what does.
     retries = 0 if killer is None else PATIENCE.attempts
-    steering = asyncio.Lock()
+    updating = asyncio.Lock()
     async with (
         AsyncOpenAI(api_key="unused", timeout=300.0, max_retries=retries) as openai,
         asyncio.TaskGroup() as group,
     ):
-        update = group.create_task(trainer.update_once(steering))
+        update = group.create_task(trainer.update_once(updating))
         if killer is not None:
-            group.create_task(killer.run(steering))
+            group.create_task(killer.run(updating))
         for index, task in enumerate(tasks):
             group.create_task(play(index, task))
         report = await update

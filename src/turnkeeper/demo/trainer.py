@@ -43,7 +43,7 @@ class DemoTrainer:
         if share >= DUE:
             self._is_due.set()
 
-    async def update_once(self, steering: asyncio.Lock) -> UpdateResult:
+    async def update_once(self, updating: asyncio.Lock) -> UpdateResult:
         """Wait until the update is due and the engines are busy, then run it, holding the lock.
 
         Raises:
@@ -52,7 +52,7 @@ class DemoTrainer:
         await self._is_due.wait()
         client = EngineClient()
         try:
-            async with steering:
+            async with updating:
                 await wait_until_busy(client, self._stack.engine_urls, self._calls)
                 fleet = EngineFleet(
                     self._stack.engine_urls,

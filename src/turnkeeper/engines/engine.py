@@ -67,7 +67,7 @@ class GenerateRequest:
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end the reply beside the model's own, added to those of ``sampling``."""
     asked: Mapping[str, Asked] = field(default_factory=dict[str, Asked])
-    """What is asked for on side channels, by the channel's name; of others no field is sent at all."""
+    """What the call asks for on each side channel, by the channel's name; channels without an entry send no field."""
     cache_salt: str | None = None
     """Keeps the prefix cache of one weight version apart from another's; None sends none."""
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
